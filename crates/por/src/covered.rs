@@ -32,7 +32,7 @@ use steadfast_format::{SegmentId, Txg};
 use crate::agent::{AskedCell, Question};
 use crate::audit::{Challenge, Judgement, Stratum, judge, verify_sum};
 use crate::cell::{PAYLOAD, Payload, Tag};
-use crate::parity::{Error, ParityDevice};
+use crate::parity::{Error, ParityDevice, Pass, tags_of};
 use crate::tag::TagKeys;
 
 pub use rekey::{Rekey, rekey};
@@ -133,22 +133,50 @@ impl Cover {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes durable what came in until now. Puts go on meanwhile.
+    fn flush(&self) -> Result<(), Error> {
+        let flusher = self.parity().flusher();
+        let end = flusher.flush()?;
+        self.state().adopted.retain(|_, position| *position > end);
+        Ok(())
+    }
+
+    /// The device while no flight is in the air: none departs before it is given back.
+    fn grounded(&self) -> RwLockWriteGuard<'_, ParityDevice> {
+        loop {
+            let parity = self.parity_mut();
+            if !parity.is_flying() {
+                return parity;
+            }
+            let air = Arc::clone(parity.air());
+            drop(parity);
+            air.wait();
+        }
+    }
+
     /// Covers a segment that is about to be put; it is in the journal then.
     ///
     /// # Errors
     /// The segment is known with other bytes: the store must not get them under its name.
     fn take(&self, segment: SegmentId, bytes: &[u8]) -> Result<(), Error> {
-        let parity = &mut *self.parity_mut();
-        match journaled(parity, |parity| parity.add(segment, self.store, bytes)) {
+        // Beside other puts: only the record is written under the lock.
+        let name = self.parity().name_for(segment, self.store, bytes.len());
+        let made = name.map(|name| tags_of(&self.keys, name, bytes)).unwrap_or_default();
+        let (parity, outcome) = self.journaled(self.parity_mut(), |parity| match name {
+            Some(name) => parity.add_tagged(name, bytes, &made),
+            None => parity.add(segment, self.store, bytes),
+        });
+        let tags = |known| if Some(known) == name { made.clone() } else { parity.tags(known, bytes) };
+        match outcome {
             Ok(known) => {
-                let tags = parity.tags(known, bytes);
+                let tags = tags(known);
                 self.state().under_way.insert(segment, tags);
                 Ok(())
             }
             // The put comes again, because its answer was lost: with the same bytes, or it is
             // refused.
             Err(Error::Exists(known)) => {
-                let tags = parity.tags(known, bytes);
+                let tags = tags(known);
                 match self.state().under_way.get(&segment) {
                     Some(before) if *before == tags => Ok(()),
                     _ => Err(Error::Exists(known)),
@@ -160,21 +188,51 @@ impl Cover {
             }
         }
     }
-}
 
-/// Runs a change of the journal, after a pass if there was no room.
-fn journaled<T>(
-    parity: &mut ParityDevice,
-    mut change: impl FnMut(&mut ParityDevice) -> Result<T, Error>,
-) -> Result<T, Error> {
-    // One pass frees what was there when it began; one that was under way may have begun early.
-    for _ in 0..2 {
-        match change(parity) {
-            Err(Error::JournalFull { .. }) if parity.journal_bytes() > 0 => _ = parity.pass()?,
-            outcome => return outcome,
+    /// Runs a change of the journal, after the end of a pass if there was no room. The lock is free
+    /// while a pass flies, so what was looked at before may have changed.
+    fn journaled<'c, T>(
+        &'c self,
+        mut parity: RwLockWriteGuard<'c, ParityDevice>,
+        mut change: impl FnMut(&mut ParityDevice) -> Result<T, Error>,
+    ) -> (RwLockWriteGuard<'c, ParityDevice>, Result<T, Error>) {
+        loop {
+            match change(&mut parity) {
+                Err(Error::JournalFull { need, .. })
+                    if parity.journal_bytes() > 0 && need <= parity.figures().journal_size =>
+                {
+                    parity.note_full();
+                    drop(parity);
+                    let stepped = pass_step(&self.parity);
+                    parity = self.parity_mut();
+                    if let Err(error) = stepped {
+                        return (parity, Err(error));
+                    }
+                }
+                outcome => return (parity, outcome),
+            }
         }
     }
-    change(parity)
+}
+
+/// A step of a pass, which begins one if none is under way. The lock is taken to begin and to end
+/// it, and is free while tiles are read and stored. If a step is in the air already, waits until it
+/// has landed.
+///
+/// # Errors
+/// A tile or the journal is damaged, or the medium fails: the pass begins anew then. A recovery
+/// reads: it goes on later.
+pub fn pass_step(parity: &SharedParity) -> Result<Option<Pass>, Error> {
+    let (departed, air) = {
+        let parity = &mut *parity.write().unwrap_or_else(PoisonError::into_inner);
+        (parity.depart()?, Arc::clone(parity.air()))
+    };
+    let Some(flight) = departed else {
+        air.wait();
+        return Ok(None);
+    };
+    let landing = flight.fly();
+    parity.write().unwrap_or_else(PoisonError::into_inner).land(landing)
 }
 
 impl Covered {
@@ -263,13 +321,7 @@ impl Covered {
     /// The parity device fails; then nothing more comes in.
     pub fn settle(&self) -> Result<(), Error> {
         let Some(cover) = self.covering() else { return Ok(()) };
-        let parity = &mut *cover.parity_mut();
-        if cover.state().adopted.is_empty() {
-            return Ok(());
-        }
-        parity.flush()?;
-        cover.state().adopted.clear();
-        Ok(())
+        if cover.state().adopted.is_empty() { Ok(()) } else { cover.flush() }
     }
 
     /// Reads a segment of `length` bytes from the store and brings it into the code, unless it is
@@ -287,14 +339,20 @@ impl Covered {
         cover.state().adopting = Some(segment);
         let mut bytes = vec![0; length];
         let read = self.inner.read_segment(self.whole(segment), 0, &mut bytes);
-        let parity = &mut *cover.parity_mut();
-        if cover.state().adopting.take() != Some(segment) {
-            return Ok(());
+        if let Err(source) = read {
+            let is_there = cover.state().adopting.take() == Some(segment);
+            return if is_there { Err(Error::Store { source }) } else { Ok(()) };
         }
-        read.map_err(|source| Error::Store { source })?;
-        let added = journaled(parity, |parity| parity.add(segment, cover.store, &bytes));
+        // One that is deleted while a pass makes room is not taken in either.
+        let (parity, added) =
+            cover.journaled(cover.parity_mut(), |parity| match cover.state().adopting == Some(segment) {
+                true => parity.add(segment, cover.store, &bytes).map(Some),
+                false => Ok(None),
+            });
+        cover.state().adopting = None;
         match added {
-            Ok(_) => {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => {
                 cover.state().adopted.insert(segment, parity.standing().position);
                 Ok(())
             }
@@ -456,35 +514,57 @@ impl Covered {
 
     /// Takes a segment out of the code. False if the code does not have it, and it may go at once.
     fn leave(&self, cover: &Cover, segment: SegmentId) -> DeviceResult<bool> {
-        let parity = &mut *cover.parity_mut();
-        let named: Vec<ParitySegment> = parity.named(segment, cover.store).collect();
-        if named.is_empty() {
-            let is_leaving = parity.is_leaving(segment, cover.store);
-            let mut state = cover.state();
-            state.adopting = state.adopting.filter(|adopting| *adopting != segment);
-            return Ok(is_leaving);
-        }
-        for known in named {
-            let outcome = if parity.is_mirrored(known) {
-                journaled(parity, |parity| parity.remove(known, None))
-            } else {
-                let mut content = Vec::new();
-                if self.read_object(known, &mut content).is_err() {
-                    content.clear();
+        let named: Vec<ParitySegment> = {
+            let parity = cover.parity_mut();
+            let named: Vec<ParitySegment> = parity.named(segment, cover.store).collect();
+            if named.is_empty() {
+                let mut state = cover.state();
+                state.adopting = state.adopting.filter(|adopting| *adopting != segment);
+                return Ok(parity.is_leaving(segment, cover.store));
+            }
+            named
+        };
+        named.into_iter().try_for_each(|known| self.leave_as(cover, known)).map(|()| true)
+    }
+
+    fn leave_as(&self, cover: &Cover, known: ParitySegment) -> DeviceResult<()> {
+        let segment = known.segment;
+        // Bytes that only the store has are read without the lock: nobody waits for a store.
+        let mut content: Option<Vec<u8>> = None;
+        loop {
+            let parity = cover.parity_mut();
+            if content.is_none() && !parity.is_mirrored(known) {
+                drop(parity);
+                let mut read = Vec::new();
+                if self.read_object(known, &mut read).is_err() {
+                    read.clear();
                 }
-                journaled(parity, |parity| parity.remove(known, Some(&content)))
-            };
+                content = Some(read);
+                continue;
+            }
+            let (parity, outcome) = cover.journaled(parity, |parity| {
+                let content = content.as_deref().filter(|_| !parity.is_mirrored(known));
+                parity.remove(known, content)
+            });
             let mut state = cover.state();
             match outcome {
-                Ok(()) => {}
-                Err(Error::WrongCells(_)) if state.held_back.contains(&known) => {}
-                Err(Error::WrongCells(_)) => state.held_back.push(known),
-                Err(Error::Recovering) if state.waiting.contains(&segment) => {}
-                Err(Error::Recovering) => state.waiting.push(segment),
+                // The journal had it until the pass that made room ended.
+                Err(Error::WrongCells(_)) if content.is_none() && !parity.is_mirrored(known) => {}
+                // Somebody else takes it out.
+                Ok(()) | Err(Error::Unknown(_)) => return Ok(()),
+                Err(Error::WrongCells(_)) if state.held_back.contains(&known) => return Ok(()),
+                Err(Error::WrongCells(_)) => {
+                    state.held_back.push(known);
+                    return Ok(());
+                }
+                Err(Error::Recovering) if state.waiting.contains(&segment) => return Ok(()),
+                Err(Error::Recovering) => {
+                    state.waiting.push(segment);
+                    return Ok(());
+                }
                 Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),
             }
         }
-        Ok(true)
     }
 
     /// Serves a part of a segment from the journal, if that has it.
@@ -592,12 +672,10 @@ impl Device for Covered {
     /// Journal first: a segment that a commit needs is covered. A journal that fails covers nothing
     /// more, and holds nothing up.
     fn flush(&self) -> DeviceResult<()> {
-        if let Some(cover) = self.covering() {
-            let parity = &mut *cover.parity_mut();
-            match parity.flush() {
-                Ok(()) => cover.state().adopted.clear(),
-                Err(error) => cover.state().left_out = Some(error.to_string()),
-            }
+        if let Some(cover) = self.covering()
+            && let Err(error) = cover.flush()
+        {
+            cover.state().left_out = Some(error.to_string());
         }
         self.inner.flush()
     }

@@ -71,7 +71,7 @@ pub mod tile;
 pub use audit::{Challenge, Reply, SegmentCells, Stratum};
 pub use cell::{CellId, PAYLOAD, Payload, Tag};
 pub use code::{Map, Place};
-pub use covered::{AgentAudit, Audit, Covered, Part, Rekey, Repair, SharedParity, rekey, repair};
+pub use covered::{AgentAudit, Audit, Covered, Part, Rekey, Repair, SharedParity, pass_step, rekey, repair};
 pub use kernel::Kernel;
 pub use recover::{Recovered, Recovery};
 pub use tag::{Proven, TagKeys};

@@ -2,6 +2,7 @@
 
 mod covered;
 mod device;
+mod flight;
 mod oracle;
 mod recovery;
 mod rekey;

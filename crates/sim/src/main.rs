@@ -278,7 +278,7 @@ fn cover(words: &[String]) -> Result<ExitCode, String> {
     let tell = |counts: &parity_histories::Counts| {
         format!(
             "{} states judged, {} opened, {} of these lived on, {} cut again; {} of stores that had lost objects, {} objects came \
-             back, {} recoveries and re-keys were interrupted, {} codes made anew",
+             back, {} recoveries and re-keys were interrupted, {} codes made anew, {} changes while a pass flew",
             commas(counts.states),
             commas(counts.opened),
             commas(counts.whole),
@@ -286,7 +286,8 @@ fn cover(words: &[String]) -> Result<ExitCode, String> {
             commas(counts.lossy),
             commas(counts.restored),
             commas(counts.interrupted),
-            commas(counts.rekeyed)
+            commas(counts.rekeyed),
+            commas(counts.visited)
         )
     };
     let progress = |seed, counts: &_| eprintln!("to history {seed}: {}", tell(counts));

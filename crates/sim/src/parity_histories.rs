@@ -61,6 +61,8 @@ const REQUESTS: usize = 24;
 const MEMORY: [u64; 2] = [1 << 30, 1];
 /// Commits until all must be covered.
 const PATIENCE: usize = 200;
+/// Steps until a pass for deletes flies.
+const FLIGHT_PATIENCE: usize = 200;
 /// One whole life in so many is cut again.
 const SECOND_EVERY: u64 = 40;
 
@@ -111,6 +113,8 @@ pub struct Counts {
     pub interrupted: u64,
     /// Codes that were made anew.
     pub rekeyed: u64,
+    /// Changes in the middle of a flight.
+    pub visited: u64,
 }
 
 impl Counts {
@@ -124,6 +128,7 @@ impl Counts {
         self.restored += other.restored;
         self.interrupted += other.interrupted;
         self.rekeyed += other.rekeyed;
+        self.visited += other.visited;
     }
 }
 
@@ -138,6 +143,9 @@ enum Step {
     Leave,
     /// Time passes, so that deletes and passes get their turn.
     Wait(usize),
+    /// Time passes until a step of a pass is in the air, and so many steps on; then a version of a
+    /// file is written, or the file removed.
+    Beside(&'static str, bool, usize),
     /// The store loses so many objects, behind a commit.
     Lose(usize),
     /// All comes back, with so much memory.
@@ -164,6 +172,7 @@ struct Life {
     lossy: bool,
     interrupted: u64,
     rekeyed: u64,
+    visited: u64,
 }
 
 fn content(version: u64) -> Vec<u8> {
@@ -217,6 +226,11 @@ fn change(pool: &Pool, name: &str, version: u64) -> Result<(), Failure> {
 
 fn parity(pool: &Pool) -> Option<ParityStatus> {
     pool.state().parity
+}
+
+/// True if a step of a pass is in the air.
+fn is_flying(pool: &Pool) -> bool {
+    parity(pool).and_then(|status| status.figures).is_some_and(|figures| figures.is_flying)
 }
 
 /// Lets time pass until the code covers all. [parity_histories.3]
@@ -308,6 +322,7 @@ impl Life {
             lossy: false,
             interrupted: 0,
             rekeyed: 0,
+            visited: 0,
         })
     }
 
@@ -327,14 +342,15 @@ impl Life {
                 _ => Step::Lose(1),
             };
         }
-        match draw.below(20) {
+        match draw.below(24) {
+            20..23 if has_parity => self.draw_beside(),
             0..5 => Step::Write(FILES[draw.below(FILES.len())]),
             5..7 => Step::Remove(FILES[draw.below(FILES.len())]),
             7 | 8 if has_parity => Step::Leave,
             7..11 if !has_parity => Step::Add,
             7..12 => Step::Wait(1 + draw.below(60)),
             12..17 if has_parity => Step::Lose(1 + draw.below(LOST_MAX)),
-            17 if has_parity => match draw.below(4) {
+            17 | 23 if has_parity => match draw.below(4) {
                 0 => Step::Recover(*draw.pick(&MEMORY)),
                 1 => Step::CutRekey(draw.below(REQUESTS)),
                 _ => Step::Rekey(*draw.pick(&MEMORY)),
@@ -344,10 +360,43 @@ impl Life {
         }
     }
 
+    fn draw_beside(&mut self) -> Step {
+        let draw = &mut self.draw;
+        let (name, stays) = (FILES[draw.below(FILES.len())], draw.below(3) > 0);
+        Step::Beside(name, stays, draw.below(2))
+    }
+
     fn write(&mut self, name: &'static str) -> Result<(), Failure> {
         self.version += 1;
         change(self.pool(), name, self.version)?;
         self.files.insert(name, self.version);
+        Ok(())
+    }
+
+    /// Changes a file while a step of a pass is in the air: a former delete made one due. If none
+    /// comes, without one. Where nothing runs beside a step, it lands some steps behind.
+    fn beside(&mut self, name: &'static str, stays: bool, later: usize) -> Result<(), Failure> {
+        for round in 0..FLIGHT_PATIENCE {
+            if is_flying(self.pool()) {
+                self.visited += 1;
+                // It has stored its tiles a step on, and nobody knows.
+                (0..later).for_each(|_| self.pool().step());
+                break;
+            }
+            // The outcome of an audit is in the next root, which leaves objects behind.
+            if round.is_multiple_of(10) && parity(self.pool()).is_some() {
+                if !self.pool().devices().audit(4).map_err(said)?.is_held() {
+                    return Err("an audit beside passes fails".to_owned());
+                }
+                self.pool().sync().map_err(said)?;
+            }
+            self.pool().step();
+        }
+        if stays {
+            return self.write(name);
+        }
+        change(self.pool(), name, 0)?;
+        self.files.remove(name);
         Ok(())
     }
 
@@ -361,6 +410,7 @@ impl Life {
             Step::Add => add(&self.machine, self.pool())?,
             Step::Leave => self.pool().devices().remove_parity(PATH).map_err(said)?,
             Step::Wait(steps) => (0..steps).for_each(|_| self.pool().step()),
+            Step::Beside(name, stays, later) => self.beside(name, stays, later)?,
             Step::Lose(count) => {
                 // A commit makes the journal durable.
                 if !self.lossy {
@@ -392,6 +442,11 @@ impl Life {
                 }
             }
             Step::Interrupted(disk, operation, skip) => {
+                // A pass that cannot read ends the use of the device; a recovery that cannot does
+                // not.
+                while is_flying(self.pool()) {
+                    self.pool().step();
+                }
                 let disks = &self.machine.disks.all;
                 let disk = &disks[disk.min(disks.len() - 1)];
                 disk.arm(Fault { operation, skip: skip as u64, times: 1, effect: Effect::Fail });
@@ -560,7 +615,10 @@ pub fn explore(seed: u64, most: usize, lives: Lives, planted: Option<Planted>) -
     let mut lossy = vec![life.lossy];
     let mut steps = Vec::new();
     for index in 0..CUT_STEPS {
-        let step = life.draw_step();
+        let step = match index {
+            0 if seed % 3 == 1 && !life.lossy => life.draw_beside(),
+            _ => life.draw_step(),
+        };
         life.machine.disks.log.note(0, EventKind::Begin(index));
         steps.push(step);
         life.take(step).map_err(|what| told(format!("{before:?}, {steps:?}: {what}")))?;
@@ -570,7 +628,12 @@ pub fn explore(seed: u64, most: usize, lives: Lives, planted: Option<Planted>) -
     }
     life.compare().map_err(|what| told(format!("{before:?}, {steps:?}: {what}")))?;
     let events = life.machine.disks.log.take();
-    let mut counts = Counts { interrupted: life.interrupted, rekeyed: life.rekeyed, ..Counts::default() };
+    let mut counts = Counts {
+        interrupted: life.interrupted,
+        rekeyed: life.rekeyed,
+        visited: life.visited,
+        ..Counts::default()
+    };
     drop(life);
     let mut known = Known::default();
     let depth = Depth { all_below: 3, drawn: 6, tears: true, states_max: Some(most), ..Depth::SECOND };

@@ -4,9 +4,10 @@ use steadfast_sim::parity_histories::{Lives, Planted, run};
 
 #[test]
 fn a_code_survives_cuts_of_its_verbs() {
-    let counts = run(0, 80, 12, Lives::All, None, |_, _| ());
+    let counts = run(0, 480, 12, Lives::All, None, |_, _| ());
     let counts = counts.unwrap_or_else(|what| panic!("{what}"));
     assert!(counts.lossy > 5 && counts.restored > 20 && counts.rekeyed > 0, "{counts:?}");
+    assert!(counts.visited > 0, "{counts:?}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ use steadfast_format::{
 };
 use steadfast_por::agent::Question;
 use steadfast_por::audit::Fault;
-use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Standing};
+use steadfast_por::parity::{Creation, Figures, Flight, Landing, Medium, ParityDevice, Pass, Standing};
 use steadfast_por::{CellId, Covered, PAYLOAD, Part, Payload, SharedParity, bound};
 
 /// Name of the feature.
@@ -65,6 +65,8 @@ const PASS: Duration = Duration::from_secs(30);
 const PASS_TILES: u64 = 2;
 /// Pause between two steps of work that is in no hurry.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Time between two looks at a journal that grows.
+const GROWING: Duration = Duration::from_millis(50);
 /// Time between two looks whether a recovery is over.
 const PINNED: Duration = Duration::from_secs(1);
 /// Failed cells that a report names.
@@ -83,6 +85,8 @@ pub(crate) struct Parity {
     committed: AtomicU64,
     /// When the last pass ended.
     passed_ns: AtomicU64,
+    /// End of the journal when it was last looked at.
+    looked_at: AtomicU64,
     catch_up: RankedMutex<CatchUp, rank::CatchUp>,
 }
 
@@ -92,7 +96,17 @@ struct CatchUp {
     queue: VecDeque<(DeviceId, SegmentId, u64)>,
     /// When to look for more.
     look_ns: u64,
+    /// A step of a pass between two calls, where nothing runs beside it.
+    aloft: Option<Aloft>,
 }
+
+/// A step of a pass in the air.
+enum Aloft {
+    Departed(Flight),
+    Flown(Landing),
+}
+
+type PassStep = std::result::Result<Option<Pass>, steadfast_por::parity::Error>;
 
 /// The parity device as status shows it.
 #[derive(Clone, Debug)]
@@ -192,6 +206,7 @@ impl Parity {
             committed: AtomicU64::new(standing.generation),
             standing: RankedMutex::new(standing),
             passed_ns: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
             catch_up: RankedMutex::default(),
         }
     }
@@ -515,25 +530,34 @@ impl Devices {
     fn pass_step(&self, parity: &Parity, code: &SharedParity) -> Result<Option<Duration>> {
         let now = self.core.env.clock.monotonic_ns();
         let since = Duration::from_nanos(now.saturating_sub(parity.passed_ns.load(Ordering::Relaxed)));
+        let is_pressing;
         {
             let code = reading(code);
             // [por.16]
             if code.is_pinned() {
                 return Ok(Some(PINNED));
             }
+            // A put that found no room does a step.
+            if code.is_flying() && parity.catch_up.lock().aloft.is_none() {
+                return Ok(Some(PAUSE));
+            }
             let figures = code.figures();
-            let is_due = code.is_passing() || figures.journal_used > figures.journal_size / 2;
+            is_pressing = figures.journal_used > figures.journal_size / 2;
+            let is_due = code.is_pass_due();
             if !is_due && !code.owes_deletes() {
-                return Ok(None);
+                // Somebody writes: the journal is looked at before the next commit is over.
+                let position = code.standing().position;
+                let has_grown = parity.looked_at.swap(position, Ordering::Relaxed) != position;
+                return Ok(has_grown.then_some(GROWING));
             }
             let least = PASS.max(Duration::from_secs(u64::from(figures.tiles) / PASS_TILES));
             if !is_due && since < least {
                 return Ok(Some(least - since));
             }
         }
-        let stepped = writing(code).pass_step();
+        let stepped = self.step_of_pass(parity, code, is_pressing);
         match stepped {
-            Ok(None) => Ok(Some(PAUSE)),
+            Ok(None) => Ok(Some(if is_pressing { Duration::ZERO } else { PAUSE })),
             Ok(Some(_)) => {
                 parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
                 // The next root tells of it.
@@ -546,6 +570,30 @@ impl Devices {
                 parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
                 Ok(Some(PASS))
             }
+        }
+    }
+
+    /// A step of a pass. Where nothing runs beside it, it departs, flies and lands in three calls:
+    /// commits come between. Not while a put may find no room, and wait for the landing.
+    fn step_of_pass(&self, parity: &Parity, code: &SharedParity, is_pressing: bool) -> PassStep {
+        let aloft = parity.catch_up.lock().aloft.take();
+        let next = match aloft {
+            None if is_pressing || self.core.env.tasks.is_concurrent() => {
+                return steadfast_por::pass_step(code);
+            }
+            None => writing(code).depart()?.map(Aloft::Departed),
+            Some(Aloft::Departed(flight)) => Some(Aloft::Flown(flight.fly())),
+            Some(Aloft::Flown(landing)) => return writing(code).land(landing),
+        };
+        parity.catch_up.lock().aloft = next;
+        Ok(None)
+    }
+
+    /// Ends a step of a pass that is in the air between two calls: a recovery would wait for it.
+    fn bring_down(&self, parity: &Parity, code: &SharedParity) {
+        while parity.catch_up.lock().aloft.is_some() {
+            // If it fails, whoever reads the code hears of it.
+            let _ = self.step_of_pass(parity, code, true);
         }
     }
 
@@ -760,8 +808,9 @@ impl Devices {
         watch: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Recovered> {
         self.core.check_writable()?;
-        let (parity, _) = self.code()?;
+        let (parity, code) = self.code()?;
         self.core.check_ours()?;
+        self.bring_down(&parity, &code);
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
         let repair = steadfast_por::repair(&stores, &self.core.env, memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon.
@@ -842,8 +891,9 @@ impl Devices {
         watch: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Rekeyed> {
         self.core.check_writable()?;
-        let (parity, _) = self.code()?;
+        let (parity, code) = self.code()?;
         self.core.check_ours()?;
+        self.bring_down(&parity, &code);
         let outcome = self.rekey_code(&parity, (&recovered.lost_cells, loss_ppm), memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon, and the rest of those
         // that were left out.

@@ -9,7 +9,7 @@ use steadfast_format::SegmentId;
 use steadfast_format::parity::ParitySegment;
 
 use super::repair::{Stores, stores_of};
-use super::{Cover, Covered};
+use super::{Cover, Covered, pass_step};
 use crate::cell::CellId;
 use crate::parity::{Error, ParityDevice, Search, Stage};
 
@@ -45,7 +45,7 @@ pub fn rekey(
     let covers = stores_of(stores);
     let Some((_, first)) = covers.values().next() else { return Ok(Rekey::default()) };
     let before = {
-        let parity = &mut *first.parity_mut();
+        let parity = &mut *first.grounded();
         let left_out = match lost {
             Some(lost) => lost.iter().filter_map(|id| segment_of(parity, *id)).collect(),
             None => parity.left_out(),
@@ -66,7 +66,7 @@ pub fn rekey(
         if is_half {
             passes_while(first, stop, |parity| parity.tail() < position && !is_done(parity, before))?;
         }
-        let snapshot = first.parity().snapshot();
+        let snapshot = first.grounded().snapshot();
         let read = |segment: ParitySegment, bytes: &mut Vec<u8>| {
             let store = covers.get(&segment.store);
             if store.is_none_or(|(store, _)| store.read_object(segment, bytes).is_err()) {
@@ -107,7 +107,7 @@ fn passes_while(
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
-        cover.parity_mut().pass_step()?;
+        pass_step(&cover.parity)?;
     }
     Ok(())
 }

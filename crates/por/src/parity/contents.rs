@@ -8,18 +8,14 @@ use steadfast_crypto::{Key, hash};
 use steadfast_format::SegmentId;
 use steadfast_format::parity::{ParitySegment, RecordKind};
 
-use super::device::{UNIT, cell_id, ids, read, tags_at};
+use super::device::{UNIT, ids, tags_at};
 use super::error::{Error, Result};
-use super::geometry::{BLOCK, Geometry, Slots};
-use super::medium::Medium;
+use super::geometry::Slots;
+use super::source::Source;
 use super::tags::TagArea;
-use crate::cell::{PAYLOAD, Payload, TAG, Tag};
+use crate::cell::{TAG, Tag};
 use crate::code::{Map, Rows};
-use crate::tag::TagKeys;
-use crate::tile::{Batch, Tile};
-
-/// Cells that are added to a tile at once.
-const BATCH: usize = 2048;
+use crate::tile::Tile;
 
 /// Newest stored tile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +24,16 @@ pub(super) struct Stored {
     pub generation: u64,
     pub cut: u64,
     pub hash: [u8; 32],
+}
+
+impl Stored {
+    /// Refuses bytes that are not those of its head.
+    pub fn check(&self, tile: u32, bytes: &[u8]) -> Result<()> {
+        match hash(bytes) == self.hash {
+            true => Ok(()),
+            false => Err(Error::TileDamaged(tile)),
+        }
+    }
 }
 
 /// Tiles of one map.
@@ -99,17 +105,15 @@ pub(super) struct Entry {
 /// A cell of the window: the entry that has it, and its number there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowCell {
-    entry: usize,
-    index: u16,
-    rows: Rows,
+    pub entry: usize,
+    pub index: u16,
+    pub rows: Rows,
 }
 
 /// Contents of a parity device at one moment.
 #[derive(Clone)]
 pub(super) struct Contents {
-    pub medium: Arc<dyn Medium>,
-    pub geometry: Geometry,
-    pub keys: Arc<TagKeys>,
+    pub source: Source,
     pub code: Code,
     pub next: Option<Next>,
     pub window: Vec<Entry>,
@@ -135,11 +139,11 @@ impl Contents {
     pub fn stored_tags(&self, segment: ParitySegment) -> Result<Vec<Tag>> {
         let mut bytes = vec![0; usize::from(segment.cells()) * TAG];
         if let Some(&position) = self.mirror.get(&segment) {
-            self.read_ring(tags_at(position, &segment), &mut bytes)?;
+            self.source.read_ring(tags_at(position, &segment), &mut bytes)?;
         } else {
             let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
             for (unit, out) in units.iter().zip(bytes.chunks_mut(UNIT)) {
-                read(&*self.medium, self.geometry.tags(*unit), out)?;
+                self.source.read_into(self.source.geometry.tags(*unit), out)?;
             }
         }
         Ok(bytes.as_chunks().0.iter().map(|tag| Tag(*tag)).collect())
@@ -153,12 +157,12 @@ impl Contents {
         let mut tag = [0; TAG];
         let offset = u64::from(index) * TAG as u64;
         if let Some(&position) = self.mirror.get(&segment) {
-            self.read_ring(tags_at(position, &segment) + offset, &mut tag)?;
+            self.source.read_ring(tags_at(position, &segment) + offset, &mut tag)?;
         } else {
             let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
             let (unit, within) = (offset / UNIT as u64, offset % UNIT as u64);
             let unit = units[usize::try_from(unit).expect("of a segment")];
-            read(&*self.medium, self.geometry.tags(unit) + within, &mut tag)?;
+            self.source.read_into(self.source.geometry.tags(unit) + within, &mut tag)?;
         }
         Ok(Tag(tag))
     }
@@ -213,86 +217,16 @@ impl Contents {
 
     /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
     pub fn read_tile(&self, code: &Code, tile: u32) -> Result<Option<Vec<u8>>> {
-        let slot = code.tile(tile).slot;
-        slot.map(|slot| self.read(code.slots.slot(slot) + BLOCK, Tile::SIZE)).transpose()
+        self.source.read_tile(code.slots, code.tile(tile))
     }
 
     /// Refuses bytes of a stored tile that are not those of its head.
     pub fn check_tile(code: &Code, tile: u32, bytes: &[u8]) -> Result<()> {
-        match hash(bytes) == code.tile(tile).hash {
-            true => Ok(()),
-            false => Err(Error::TileDamaged(tile)),
-        }
-    }
-
-    /// A tile with these cells of records added or taken out.
-    pub fn tile_with(&self, code: &Code, tile: u32, window: &[WindowCell]) -> Result<Tile> {
-        let mut sum = match self.read_tile(code, tile)? {
-            None => Tile::empty(),
-            Some(bytes) => {
-                Self::check_tile(code, tile, &bytes)?;
-                Tile::from_bytes(&bytes)
-            }
-        };
-        self.apply_window(&mut sum, window)?;
-        Ok(sum)
+        code.tile(tile).check(tile, bytes)
     }
 
     /// Adds these cells of records to a sum, or takes them out.
-    pub fn apply_window(&self, sum: &mut Tile, window: &[WindowCell]) -> Result<()> {
-        let mut batch = Batch::new(window.len().clamp(1, BATCH));
-        let mut buffer = vec![0; PAYLOAD];
-        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
-        for cells in window.chunks(BATCH) {
-            batch.clear();
-            for cell in cells {
-                let Entry { position, segment, .. } = self.window[cell.entry];
-                let tag = self.record_cell(position, segment, cell.index, buffer)?;
-                let proven = self.keys.prove(cell_id(segment, cell.index), buffer, tag);
-                batch.add(proven.ok_or(Error::JournalDamaged(position))?, cell.rows);
-            }
-            sum.apply(&batch);
-        }
-        Ok(())
-    }
-
-    /// A cell of a record.
-    pub fn record_cell(
-        &self,
-        position: u64,
-        segment: ParitySegment,
-        index: u16,
-        out: &mut Payload,
-    ) -> Result<Tag> {
-        self.read_ring(position + BLOCK + u64::from(index) * PAYLOAD as u64, out)?;
-        let mut tag = [0; TAG];
-        self.read_ring(tags_at(position, &segment) + u64::from(index) * TAG as u64, &mut tag)?;
-        Ok(Tag(tag))
-    }
-
-    /// Content of a segment from the beginning, as its record has it.
-    pub fn read_mirrored(&self, position: u64, out: &mut [u8]) -> Result<()> {
-        self.read_ring(position + BLOCK, out)
-    }
-
-    pub fn read(&self, at: u64, length: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        read(&*self.medium, at, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Reads from a position of the journal on, round the ring.
-    pub fn read_ring(&self, position: u64, out: &mut [u8]) -> Result<()> {
-        let (at, before_end) = self.ring_place(position, out.len());
-        let (first, second) = out.split_at_mut(before_end);
-        read(&*self.medium, at, first)?;
-        read(&*self.medium, self.geometry.journal(), second)
-    }
-
-    /// Where a position lies, and how many of the bytes lie before the ring's end.
-    pub fn ring_place(&self, position: u64, length: usize) -> (u64, usize) {
-        let offset = position % self.geometry.journal_size;
-        let room = usize::try_from(self.geometry.journal_size - offset).unwrap_or(usize::MAX);
-        (self.geometry.journal() + offset, room.min(length))
+    pub fn apply_window(&self, sum: &mut Tile, cells: &[WindowCell]) -> Result<()> {
+        self.source.apply_window(&self.window, sum, cells)
     }
 }

@@ -13,11 +13,13 @@ use zeroize::Zeroize;
 
 use super::contents::{Code, Contents, Entry, Next, Stored};
 use super::error::{Error, Result};
+use super::flight::Air;
 use super::geometry::{BLOCK, Geometry, record_size};
 use super::medium::Medium;
 use super::pass::Passing;
 use super::recovery::Snapshot;
 use super::rekey::Wish;
+use super::source::Source;
 use super::tags::TagArea;
 use crate::audit::{SegmentCells, Stratum};
 use crate::bound::Plan;
@@ -96,6 +98,8 @@ pub struct Figures {
     pub journal_used: u64,
     /// Number of the last pass.
     pub generation: u64,
+    /// A step of a pass is in the air.
+    pub is_flying: bool,
     /// Segments that the code covers.
     pub segments: u64,
     /// Bytes of the whole device.
@@ -138,12 +142,15 @@ pub struct ParityDevice {
     /// Position behind the last record, and its check.
     pub(super) end: u64,
     pub(super) last_check: [u8; 32],
-    /// Position behind the last record that is durable for certain.
-    durable: u64,
     pub(super) cells: u64,
-    has_failed: bool,
+    pub(super) has_failed: bool,
+    /// Bytes that came into the journal while the last pass ran; half of those of a former one, if
+    /// that is more.
+    pub(super) came_in: u64,
     /// Each recovery that reads has a copy: then no pass runs.
     pub(super) pin: Arc<()>,
+    /// Tells whether a flight is in the air.
+    pub(super) air: Arc<Air>,
 }
 
 impl ParityDevice {
@@ -244,9 +251,7 @@ impl ParityDevice {
         });
         let mut device = ParityDevice {
             now: Contents {
-                medium: medium.into(),
-                geometry,
-                keys: Arc::new(TagKeys::new(&root)),
+                source: Source::new(medium.into(), geometry, Arc::new(TagKeys::new(&root))),
                 code: Code::new(&root, header.map, header.loss_ppm, slots),
                 next,
                 window: Vec::new(),
@@ -264,17 +269,18 @@ impl ParityDevice {
             root: [0; 32],
             end: header.journal_tail,
             last_check: header.journal_prev,
-            durable: 0,
             cells: 0,
             has_failed: false,
+            came_in: 0,
             pin: Arc::new(()),
+            air: Arc::default(),
             header,
         };
         device.read_manifest()?;
         device.read_tiles()?;
         device.read_journal()?;
         // Records of a daemon that was killed may not be durable yet.
-        device.flush()?;
+        device.now.source.flush(device.end)?;
         device.root = device.stored_root();
         device.opening = device.fresh_opening(random);
         Ok(device)
@@ -283,7 +289,7 @@ impl ParityDevice {
     /// Keys of the tags.
     #[must_use]
     pub fn keys(&self) -> &Arc<TagKeys> {
-        &self.now.keys
+        &self.now.source.keys
     }
 
     /// Signs records of audits. Of a sealed pool the key follows from the pool's.
@@ -364,11 +370,12 @@ impl ParityDevice {
             planned: self.header.cells,
             loss_ppm: self.header.loss_ppm,
             tiles: self.header.tiles,
-            journal_size: self.now.geometry.journal_size,
+            journal_size: self.now.source.geometry.journal_size,
             journal_used: self.journal_bytes(),
             generation: self.header.sequence,
+            is_flying: self.is_flying(),
             segments: self.now.segments.len() as u64,
-            bytes: self.now.geometry.size_for(&self.header),
+            bytes: self.now.source.geometry.size_for(&self.header),
             next: self.now.next.as_ref().map(|next| {
                 let tiles = next.code.slots.tiles;
                 let unmade = u32::try_from(next.code.unmade().count()).expect("tiles have four bytes");
@@ -380,7 +387,7 @@ impl ParityDevice {
     /// True if nothing more is accepted, because the medium failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.has_failed
+        self.has_failed || self.now.source.has_failed()
     }
 
     /// True if the segment is leaving the code, or has left it and is not taken off the list yet.
@@ -424,10 +431,16 @@ impl ParityDevice {
     /// Tags of a segment's content.
     #[must_use]
     pub fn tags(&self, segment: ParitySegment, content: &[u8]) -> Vec<Tag> {
-        let mut payload = vec![0; content.len().next_multiple_of(PAYLOAD)];
-        payload[..content.len()].copy_from_slice(content);
-        let cells = (0..).zip(payload.as_chunks().0);
-        cells.map(|(index, payload)| self.now.keys.tag(cell_id(segment, index), payload).tag()).collect()
+        tags_of(&self.now.source.keys, segment, content)
+    }
+
+    /// The name that a segment gets if it is added now, unless its length is not possible.
+    #[must_use]
+    pub fn name_for(&self, segment: SegmentId, store: u16, length: usize) -> Option<ParitySegment> {
+        let length = u32::try_from(length).ok();
+        let length = length.filter(|length| (1..=ParitySegment::LENGTH_MAX).contains(length));
+        let length = length.filter(|_| segment.0 != 0)?;
+        Some(ParitySegment { segment, store, opening: self.opening, length })
     }
 
     /// Tag of one cell, as it was made when it entered.
@@ -440,8 +453,12 @@ impl ParityDevice {
 
     /// The code as it is now, for a recovery that reads beside writers. No pass runs while it is
     /// there.
+    ///
+    /// # Panics
+    /// If a flight is in the air: its end would free what the snapshot names [por.18].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        assert!(!self.is_flying(), "[por.18]: a snapshot is taken on the ground");
         Snapshot { now: self.now.clone(), cells: self.cells, end: self.end, _pin: Arc::clone(&self.pin) }
     }
 
@@ -466,7 +483,7 @@ impl ParityDevice {
         if u64::from(offset) + out.len() as u64 > u64::from(segment.length) {
             return Ok(false);
         }
-        self.now.read_ring(position + BLOCK + u64::from(offset), out)?;
+        self.now.source.read_ring(position + BLOCK + u64::from(offset), out)?;
         Ok(true)
     }
 
@@ -482,13 +499,25 @@ impl ParityDevice {
     /// # Errors
     /// No room, the segment is known, or the medium fails.
     pub fn add(&mut self, segment: SegmentId, store: u16, content: &[u8]) -> Result<ParitySegment> {
-        let length = u32::try_from(content.len())
-            .ok()
-            .filter(|length| (1..=ParitySegment::LENGTH_MAX).contains(length));
-        let Some(length) = length.filter(|_| segment.0 != 0) else {
-            return Err(Error::Length(content.len()));
-        };
-        let segment = ParitySegment { segment, store, opening: self.opening, length };
+        let name = self.name_for(segment, store, content.len()).ok_or(Error::Length(content.len()))?;
+        let tags = self.tags(name, content);
+        self.add_tagged(name, content, &tags)
+    }
+
+    /// Like [`ParityDevice::add`], by the name that [`ParityDevice::name_for`] gave, with its tags.
+    /// Other names are made since the code was begun anew: then the segment gets another one.
+    ///
+    /// # Errors
+    /// As of [`ParityDevice::add`].
+    pub fn add_tagged(
+        &mut self,
+        segment: ParitySegment,
+        content: &[u8],
+        tags: &[Tag],
+    ) -> Result<ParitySegment> {
+        if segment.opening != self.opening {
+            return self.add(segment.segment, segment.store, content);
+        }
         if self.now.segments.contains(&segment) || self.was_here(&segment) {
             return Err(Error::Exists(segment));
         }
@@ -496,15 +525,12 @@ impl ParityDevice {
         if cells > self.header.cells {
             return Err(Error::Outgrown { cells, planned: self.header.cells });
         }
-        let rows = self.now.geometry.rows();
+        let rows = self.now.source.geometry.rows();
         if self.now.segments.len() as u64 >= rows {
             return Err(Error::ManifestFull { rows });
         }
         self.now.tags.check(&segment)?;
-        let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
-        payload[..content.len()].copy_from_slice(content);
-        let tags = self.tags(segment, &payload);
-        self.append(RecordKind::Add, segment, &payload, &tags)?;
+        self.append(RecordKind::Add, segment, content, tags)?;
         self.now.tags.promise(&segment);
         Ok(segment)
     }
@@ -529,11 +555,11 @@ impl ParityDevice {
                 let length = content.len().min(payload.len());
                 payload[..length].copy_from_slice(&content[..length]);
             }
-            (None, Some(&position)) => self.now.read_ring(position + BLOCK, &mut payload)?,
+            (None, Some(&position)) => self.now.source.read_ring(position + BLOCK, &mut payload)?,
             (None, None) => return Err(Error::WrongCells(ids(segment).collect())),
         }
         let is_wrong = |(at, id): &(usize, CellId)| {
-            self.now.keys.prove(*id, &payload.as_chunks::<PAYLOAD>().0[*at], tags[*at]).is_none()
+            self.now.source.keys.prove(*id, &payload.as_chunks::<PAYLOAD>().0[*at], tags[*at]).is_none()
         };
         let wrong: Vec<CellId> = ids(segment).enumerate().filter(is_wrong).map(|(_, id)| id).collect();
         if !wrong.is_empty() {
@@ -547,22 +573,24 @@ impl ParityDevice {
     /// # Errors
     /// The medium fails; then nothing more is accepted.
     pub fn flush(&mut self) -> Result<()> {
-        self.guarded(|device| {
-            flush(&*device.now.medium)?;
-            device.durable = device.end;
-            Ok(())
-        })
+        self.guarded(|device| device.now.source.flush_records(device.end))
+    }
+
+    /// Makes durable what was added and removed, beside others who use the device.
+    #[must_use]
+    pub fn flusher(&self) -> Flusher {
+        Flusher { source: self.now.source.clone(), end: self.end, has_failed: self.has_failed }
     }
 
     /// True if the journal is durable up to this position, as [`Standing::position`] told it.
     #[must_use]
     pub fn is_durable_to(&self, position: u64) -> bool {
-        position <= self.durable
+        self.now.source.is_durable_to(position)
     }
 
     /// Runs what changes the medium; if it fails, nothing more is accepted.
     pub(super) fn guarded<T>(&mut self, work: impl FnOnce(&mut ParityDevice) -> Result<T>) -> Result<T> {
-        if self.has_failed {
+        if self.has_failed() {
             return Err(Error::Failed);
         }
         let outcome = work(self);
@@ -583,22 +611,30 @@ impl ParityDevice {
         &mut self,
         kind: RecordKind,
         segment: ParitySegment,
-        payload: &[u8],
+        content: &[u8],
         tags: &[Tag],
     ) -> Result<()> {
         let need = record_size(&segment);
-        let free = self.now.geometry.journal_size - self.journal_bytes();
+        let free = self.now.source.geometry.journal_size - self.journal_bytes();
         if need > free {
             return Err(Error::JournalFull { need, free });
         }
         let (position, prev) = (self.end, self.last_check);
         let head = ParityRecord { kind, pool: self.header.pool, position, segment, prev }.encode(hash);
         let check = check_of(&head);
-        let mut bytes = padded(head);
-        bytes.extend_from_slice(payload);
-        tags.iter().for_each(|tag| bytes.extend_from_slice(&tag.0));
-        bytes.resize(usize::try_from(need).expect("some 64 MiB"), 0);
-        self.guarded(|device| device.write_ring(position, &bytes))?;
+        // The last cell is filled up; whole ones are written from where they are.
+        let (cells, rest) = content.as_chunks::<PAYLOAD>();
+        let whole = cells.as_flattened();
+        let mut last = rest.to_vec();
+        last.resize(rest.len().next_multiple_of(PAYLOAD), 0);
+        tags.iter().for_each(|tag| last.extend_from_slice(&tag.0));
+        let last = padded(last);
+        self.guarded(|device| {
+            let source = &device.now.source;
+            source.write_ring(position, &padded(head))?;
+            source.write_ring(position + BLOCK, whole)?;
+            source.write_ring(position + need - last.len() as u64, &last)
+        })?;
         (self.end, self.last_check) = (position + need, check);
         self.now.window.push(Entry { position, kind, segment });
         self.now.mirror.entry(segment).or_insert(position);
@@ -641,18 +677,18 @@ impl ParityDevice {
 
     fn read_manifest(&mut self) -> Result<()> {
         let header = &self.header;
-        if header.manifest_len > self.now.geometry.manifest_size {
+        if header.manifest_len > self.now.source.geometry.manifest_size {
             return Err(Error::ManifestDamaged);
         }
         let length = usize::try_from(header.manifest_len).map_err(|_| Error::ManifestDamaged)?;
-        let bytes = self.now.read(self.now.geometry.manifest(header.manifest_area), length)?;
+        let bytes = self.now.source.read(self.now.source.geometry.manifest(header.manifest_area), length)?;
         let manifest = ParityManifest::decode(&bytes, hash).map_err(|_| Error::ManifestDamaged)?;
         let is_named = check_of(&bytes) == header.manifest_check
             && (manifest.pool, manifest.cut) == (header.pool, header.journal_tail);
         if !is_named {
             return Err(Error::ManifestDamaged);
         }
-        self.now.tags = TagArea::new(self.now.geometry.tag_units(), &manifest)?;
+        self.now.tags = TagArea::new(self.now.source.geometry.tag_units(), &manifest)?;
         match &mut self.now.next {
             Some(next) => next.left_out = manifest.left_out,
             None if manifest.left_out.is_empty() => {}
@@ -671,7 +707,7 @@ impl ParityDevice {
         for code in codes {
             for slot in 0..code.slots.count() {
                 let mut bytes = vec![0; ParityTile::ENCODED_SIZE];
-                read(&*self.now.medium, code.slots.slot(slot), &mut bytes)?;
+                read(&*self.now.source.medium, code.slots.slot(slot), &mut bytes)?;
                 let Ok(head) = ParityTile::decode(&bytes, hash) else { continue };
                 let is_ours = (head.pool, head.map) == (pool, code.number);
                 let Some(stored) = code.tiles.get_mut(head.tile as usize).filter(|_| is_ours) else {
@@ -702,18 +738,18 @@ impl ParityDevice {
         let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
         loop {
             let mut head = [0; ParityRecord::ENCODED_SIZE];
-            self.now.read_ring(self.end, &mut head)?;
+            self.now.source.read_ring(self.end, &mut head)?;
             let Ok(record) = ParityRecord::decode(&head, hash) else { break };
             let ParityRecord { kind, pool, position, segment, prev } = record;
             let need = record_size(&segment);
-            let fits = need <= self.now.geometry.journal_size - self.journal_bytes();
+            let fits = need <= self.now.source.geometry.journal_size - self.journal_bytes();
             if (pool, position, prev) != (self.header.pool, self.end, self.last_check) || !fits {
                 break;
             }
             let mut is_whole = true;
             for id in ids(segment) {
-                let tag = self.now.record_cell(position, segment, id.index, buffer)?;
-                is_whole &= self.now.keys.prove(id, buffer, tag).is_some();
+                let tag = self.now.source.record_cell(position, segment, id.index, buffer)?;
+                is_whole &= self.now.source.keys.prove(id, buffer, tag).is_some();
             }
             if !is_whole {
                 break;
@@ -754,13 +790,39 @@ impl ParityDevice {
             }
         }
     }
+}
 
-    fn write_ring(&self, position: u64, bytes: &[u8]) -> Result<()> {
-        let (at, before_end) = self.now.ring_place(position, bytes.len());
-        let (first, second) = bytes.split_at(before_end);
-        write(&*self.now.medium, at, first)?;
-        if second.is_empty() { Ok(()) } else { write(&*self.now.medium, self.now.geometry.journal(), second) }
+/// Makes records durable without the device's lock.
+pub struct Flusher {
+    source: Source,
+    end: u64,
+    has_failed: bool,
+}
+
+impl Flusher {
+    /// Makes durable what was added and removed up to its making. Nothing more is accepted if it
+    /// fails. The position up to which all is durable then.
+    ///
+    /// # Errors
+    /// The medium fails, or has failed.
+    pub fn flush(&self) -> Result<u64> {
+        if self.has_failed {
+            return Err(Error::Failed);
+        }
+        self.source.flush_records(self.end)?;
+        Ok(self.end)
     }
+}
+
+/// Tags of a segment's content.
+#[must_use]
+pub fn tags_of(keys: &TagKeys, segment: ParitySegment, content: &[u8]) -> Vec<Tag> {
+    let (whole, rest) = content.as_chunks::<PAYLOAD>();
+    let mut last = [0; PAYLOAD];
+    last[..rest.len()].copy_from_slice(rest);
+    let last = (!rest.is_empty()).then_some(&last);
+    let cells = (0..).zip(whole.iter().chain(last));
+    cells.map(|(index, payload)| keys.tag(cell_id(segment, index), payload).tag()).collect()
 }
 
 /// Bytes of a unit of the tag area.

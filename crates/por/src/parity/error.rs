@@ -66,6 +66,9 @@ pub enum Error {
         /// Bytes that are free.
         free: u64,
     },
+    /// Another step of a pass is in the air.
+    #[error("another step of a pass is under way")]
+    Flying,
     /// Passes wait for a recovery, which reads the tiles.
     #[error("a recovery reads the parity; passes wait until it ends")]
     Recovering,

@@ -1,18 +1,18 @@
 //! A pass: brings all tiles to the end of the journal, a few at a time, and then moves the tail.
 //!
-//! Between two steps records may come: they lie behind the pass's end and belong to the next one.
+//! Between two steps, and while one of them flies, records may come: they lie behind the pass's end
+//! and belong to the next one [por.20].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use steadfast_crypto::hash;
-use steadfast_format::parity::{
-    ParityHeader, ParityManifest, ParitySegment, ParityTile, RecordKind, check_of,
-};
+use steadfast_format::parity::{ParityManifest, ParitySegment, RecordKind, check_of};
 
-use super::contents::{Code, Next, Stored, WindowCell};
-use super::device::{ParityDevice, UNIT, flush, padded, write};
+use super::contents::{Code, Entry, Next, Stored, WindowCell};
+use super::device::ParityDevice;
 use super::error::{Error, Result};
-use super::geometry::{BLOCK, Geometry};
+use super::flight::{Air, End, Flight, Landing, Load, Sum, Taken, Tiles};
 use super::rekey::Wish;
 
 /// Outcome of a pass.
@@ -49,8 +49,9 @@ pub(crate) struct Passing {
     /// End of the journal when it began, and the check of the record before it.
     end: u64,
     check: [u8; 32],
-    /// Segments at that end.
+    /// Segments at that end, and records up to it.
     segments: BTreeSet<ParitySegment>,
+    window: Arc<[Entry]>,
     pub change: Change,
     present: Work,
     next: Work,
@@ -82,24 +83,89 @@ impl ParityDevice {
     ///
     /// # Errors
     /// A tile or the journal is damaged, or the medium fails: the pass begins anew then. A recovery
-    /// reads: it goes on later.
+    /// reads, or another step is in the air: it goes on later.
     pub fn pass_step(&mut self) -> Result<Option<Pass>> {
+        let flight = self.depart()?.ok_or(Error::Flying)?;
+        self.land(flight.fly())
+    }
+
+    /// Begins a step of a pass, which flies without the device. `None` if one is in the air
+    /// [por.18].
+    ///
+    /// # Errors
+    /// As of [`ParityDevice::pass_step`].
+    pub fn depart(&mut self) -> Result<Option<Flight>> {
+        if self.is_flying() {
+            return Ok(None);
+        }
+        self.has_failed |= self.air.is_lost();
+        if self.has_failed() {
+            return Err(Error::Failed);
+        }
         if self.is_pinned() {
             return Err(Error::Recovering);
         }
         let mut passing = self.passing.take().unwrap_or_else(|| self.begin_pass());
-        let outcome = self.guarded(|device| {
-            for which in [Which::Present, Which::Next] {
-                if !passing.work(which).behind.is_empty() {
-                    return device.pass_tiles(which, &mut passing).map(|()| None);
-                }
-            }
-            device.end_pass(&passing).map(Some)
-        });
-        if matches!(outcome, Ok(None)) {
-            self.passing = Some(passing);
+        let behind = [Which::Present, Which::Next].into_iter();
+        let load = match behind.rev().rfind(|which| !passing.work(*which).behind.is_empty()) {
+            Some(which) => Load::Tiles(self.take_tiles(which, &mut passing)),
+            None => Load::End(Box::new(self.prepare_end(&passing))),
+        };
+        self.passing = Some(passing);
+        Ok(Some(self.send(load)))
+    }
+
+    pub(super) fn send(&self, load: Load) -> Flight {
+        Flight::depart(&self.air, self.now.source.clone(), self.header.pool, load)
+    }
+
+    /// Ends a step of a pass: what it stored is what the code has from now on [por.21].
+    ///
+    /// # Errors
+    /// As of [`ParityDevice::pass_step`].
+    ///
+    /// # Panics
+    /// If it departed from another device.
+    pub fn land(&mut self, landing: Landing) -> Result<Option<Pass>> {
+        let (load, outcome) = landing.land(&self.air);
+        // Its tiles are durable, or it says why not: so it lands beside a flush that failed, too.
+        let landed = match load {
+            _ if self.has_failed => Err(Error::Failed),
+            Load::Tiles(tiles) => self.land_tiles(tiles, outcome).map(|()| None),
+            Load::End(end) => outcome.map(|()| Some(self.land_end(*end))),
+        };
+        self.has_failed |= matches!(landed, Err(Error::Io { .. }));
+        if !matches!(landed, Ok(None)) {
+            self.passing = None;
         }
-        outcome
+        landed
+    }
+
+    /// True if a step of a pass is in the air.
+    #[must_use]
+    pub fn is_flying(&self) -> bool {
+        self.air.is_flying()
+    }
+
+    /// To wait until none is.
+    #[must_use]
+    pub fn air(&self) -> &Arc<Air> {
+        &self.air
+    }
+
+    /// A put found no room in the journal: passes begin sooner from now on.
+    pub(crate) fn note_full(&mut self) {
+        self.came_in = self.now.source.geometry.journal_size;
+    }
+
+    /// True if a pass is under way or should begin: the rest of the journal is what writers may
+    /// fill until it ends, judged by the last pass. The later it begins, the fewer bytes it moves
+    /// for each byte of content.
+    #[must_use]
+    pub fn is_pass_due(&self) -> bool {
+        let size = self.now.source.geometry.journal_size;
+        let room = self.came_in.saturating_add(self.came_in / 4).clamp(size / 4, size / 2);
+        self.is_passing() || self.journal_bytes() > size - room
     }
 
     /// True if a pass has begun and is not over.
@@ -132,34 +198,43 @@ impl ParityDevice {
             }
             _ => Work::default(),
         };
-        let (check, segments) = (self.last_check, now.segments.clone());
-        Passing { end, check, segments, change, present, next }
+        let (check, segments, window) = (self.last_check, now.segments.clone(), now.window[..].into());
+        Passing { end, check, segments, window, change, present, next }
     }
 
-    fn pass_tiles(&mut self, which: Which, passing: &mut Passing) -> Result<()> {
-        let is_switch = matches!(passing.change, Change::Switch);
-        let Some(code) = self.code(which) else { return Ok(()) };
-        let (cut, spare) = (passing.end, code.slots.spare().max(1) as usize);
+    /// The next tiles of a pass, no more than there are spare slots.
+    fn take_tiles(&mut self, which: Which, passing: &mut Passing) -> Tiles {
+        let needs_all = matches!(passing.change, Change::Switch);
+        let (cut, window) = (passing.end, Arc::clone(&passing.window));
+        let spare = self.code(which).map_or(1, |code| code.slots.spare().max(1)) as usize;
         let Work { cells, behind } = passing.work(which);
-        let group = behind.split_off(behind.len().saturating_sub(spare));
-        let mut tiles = Vec::with_capacity(group.len());
-        for tile in group.into_iter().rev() {
-            let cells = cells.get(&tile).map_or(&[][..], Vec::as_slice);
-            let Some(code) = self.code(which) else { return Ok(()) };
-            match self.now.tile_with(code, tile, cells) {
-                Ok(sum) => tiles.push((tile, sum.to_bytes())),
-                // It is made again; a code that lacks it does not take the place of the other.
-                Err(error @ Error::TileDamaged(_)) if which == Which::Next => {
-                    let next = self.now.next.as_mut().expect("looked for above");
-                    next.code.replace(tile, Stored::default());
-                    if is_switch {
-                        return Err(error);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.write_tiles(which, tiles, cut)
+        let group = behind.split_off(behind.len().saturating_sub(spare)).into_iter().rev();
+        let group: Vec<(u32, Sum)> =
+            group.map(|tile| (tile, Sum::With(cells.remove(&tile).unwrap_or_default()))).collect();
+        self.take(which, needs_all, (cut, window), group)
+    }
+
+    /// Takes slots for tiles that are to be stored, which no tile has.
+    pub(super) fn take(
+        &mut self,
+        which: Which,
+        needs_all: bool,
+        (cut, window): (u64, Arc<[Entry]>),
+        group: Vec<(u32, Sum)>,
+    ) -> Tiles {
+        // [por.20]
+        assert!(window.iter().all(|entry| entry.position < cut), "[por.20]: records of the pass alone");
+        let code = match which {
+            Which::Present => &mut self.now.code,
+            Which::Next => &mut self.now.next.as_mut().expect("there are tiles of it").code,
+        };
+        let tiles = group.into_iter().map(|(tile, sum)| {
+            let (before, slot) = (*code.tile(tile), code.free.pop());
+            let slot = slot.expect("as many spare slots as tiles of a group");
+            Taken { tile, before, slot, sum, hash: None }
+        });
+        let tiles = tiles.collect();
+        Tiles { which, needs_all, number: code.number, slots: code.slots, cut, window, tiles }
     }
 
     fn code(&self, which: Which) -> Option<&Code> {
@@ -169,52 +244,41 @@ impl ParityDevice {
         }
     }
 
-    /// Stores tiles as new generations, no more than there are spare slots. If the room of the next
-    /// code fails, that is given up.
-    pub(super) fn write_tiles(&mut self, which: Which, tiles: Vec<(u32, Vec<u8>)>, cut: u64) -> Result<()> {
-        // Records must be durable before a tile that includes them is, or a crash would leave a
-        // tile with cells that no record names.
-        flush(&*self.now.medium)?;
-        let medium = self.now.medium.clone();
-        let (pool, mut written) = (self.header.pool, Vec::with_capacity(tiles.len()));
-        let write = |at: u64, bytes: &[u8]| match write(&*medium, at, bytes) {
-            Err(Error::Io { offset, source, .. }) if which == Which::Next => {
-                Err(Error::NoRoom { offset, source })
-            }
-            outcome => outcome,
-        };
-        let code = match which {
-            Which::Present => &mut self.now.code,
-            Which::Next => &mut self.now.next.as_mut().expect("looked for by the caller").code,
-        };
-        let outcome = (|| {
-            for (tile, bytes) in tiles {
-                let slot = code.free.pop().expect("as many spare slots as tiles of a group");
-                write(code.slots.slot(slot) + BLOCK, &bytes)?;
-                written.push((tile, slot, hash(&bytes)));
-            }
-            flush(&*medium)?;
-            for &(tile, slot, of_tile) in &written {
-                let generation = code.tile(tile).generation + 1;
-                let head = ParityTile { tile, pool, map: code.number, generation, cut, hash: of_tile };
-                write(code.slots.slot(slot), &padded(head.encode(hash)))?;
-            }
-            flush(&*medium)
-        })();
-        if let Err(error) = outcome {
-            if matches!(error, Error::NoRoom { .. }) {
-                self.now.next = None;
-            }
-            return Err(error);
+    /// Puts stored tiles in the place of their former generations. If the room of the next code
+    /// failed, that is given up.
+    fn land_tiles(&mut self, landed: Tiles, outcome: Result<()>) -> Result<()> {
+        if matches!(outcome, Err(Error::NoRoom { .. })) {
+            self.now.next = None;
+            return outcome;
         }
-        for (tile, slot, of_tile) in written {
-            let generation = code.tile(tile).generation + 1;
-            code.replace(tile, Stored { slot: Some(slot), generation, cut, hash: of_tile });
+        let code = match landed.which {
+            Which::Present => Some(&mut self.now.code),
+            Which::Next => self.now.next.as_mut().map(|next| &mut next.code),
+        };
+        let code = code.expect("[por.18]: the code stays while it flies");
+        assert_eq!(code.number, landed.number, "[por.18]: the code stays while it flies");
+        for Taken { tile, before, slot, sum, hash } in landed.tiles {
+            let is_used = code.tiles.iter().any(|stored| stored.slot == Some(slot));
+            assert!(!is_used, "[por.19]: slot {slot} was of no tile");
+            assert_eq!(code.tile(tile).generation, before.generation, "[por.18]: one flight at a time");
+            match (sum, hash, &outcome) {
+                (Sum::Damaged, ..) => {
+                    code.free.push(slot);
+                    code.replace(tile, Stored::default());
+                }
+                (_, Some(hash), Ok(())) => {
+                    let (generation, cut) = (before.generation + 1, landed.cut);
+                    code.replace(tile, Stored { slot: Some(slot), generation, cut, hash });
+                }
+                _ => code.free.push(slot),
+            }
         }
-        Ok(())
+        outcome
     }
 
-    fn end_pass(&mut self, passing: &Passing) -> Result<Pass> {
+    /// Settles what the end of a pass stores. Units of tags are taken here; nobody reads them
+    /// before it has landed.
+    fn prepare_end(&mut self, passing: &Passing) -> End {
         let root = &self.root_key;
         let (mut segments, mut next) = (passing.segments.clone(), self.now.next.clone());
         match (&passing.change, &mut next) {
@@ -228,27 +292,45 @@ impl ParityDevice {
             (_, Some(next)) => next.left_out.retain(|segment| segments.contains(segment)),
             (_, None) => {}
         }
-        let (is_switch, segments) = (matches!(passing.change, Change::Switch), &segments);
-        let before = |position: u64| position < passing.end;
-        for entry in self.now.window.clone() {
-            let is_new = entry.kind == RecordKind::Add && segments.contains(&entry.segment);
-            if before(entry.position) && is_new && self.now.tags.units(&entry.segment).is_none() {
-                let tags = self.now.stored_tags(entry.segment)?;
-                let mut bytes: Vec<u8> = tags.iter().flat_map(|tag| tag.0).collect();
-                bytes.resize(usize::from(entry.segment.units()) * UNIT, 0);
-                for (unit, bytes) in
-                    self.now.tags.place(entry.segment).to_vec().iter().zip(bytes.chunks(UNIT))
-                {
-                    write(&*self.now.medium, self.now.geometry.tags(*unit), bytes)?;
-                }
+        let is_switch = matches!(passing.change, Change::Switch);
+        let mut tags = Vec::new();
+        for Entry { position, kind, segment } in passing.window.iter().copied() {
+            let is_new = kind == RecordKind::Add && segments.contains(&segment);
+            if is_new && self.now.tags.units(&segment).is_none() {
+                tags.push((segment, position, self.now.tags.place(segment).to_vec()));
             }
         }
         let code = next.as_ref().filter(|_| is_switch).map_or(&self.now.code, |next| &next.code);
         let mut header = self.header.clone();
         let other = next.as_ref().filter(|_| !is_switch);
-        self.now.geometry.note(&mut header, code, other.map(|next| &next.code));
-        self.write_manifest_and_header(passing, segments, header, other)?;
-        self.now.tags.keep(segments);
+        self.now.source.geometry.note(&mut header, code, other.map(|next| &next.code));
+        let manifest = ParityManifest {
+            pool: self.header.pool,
+            cut: passing.end,
+            units: self.now.tags.units_of(&segments),
+            segments: segments.into_iter().collect(),
+            left_out: other.map(|next| next.left_out.clone()).unwrap_or_default(),
+        };
+        let manifest = manifest.encode(hash);
+        header.sequence += 1;
+        header.manifest_area = 3 - header.manifest_area;
+        (header.manifest_len, header.manifest_check) = (manifest.len() as u64, check_of(&manifest));
+        (header.journal_tail, header.journal_prev) = (passing.end, passing.check);
+        let has_begun = matches!(passing.change, Change::Begin(_));
+        End { end: passing.end, header, manifest, tags, next, is_switch, has_begun }
+    }
+
+    fn land_end(&mut self, landed: End) -> Pass {
+        let End { end, header, mut next, is_switch, has_begun, .. } = landed;
+        assert_eq!(header.sequence, self.header.sequence + 1, "[por.18]: one flight at a time");
+        self.header = header;
+        // Those of the manifest, which has them in memory's order.
+        let passing = self.passing.take();
+        let mut segments = passing.map(|passing| passing.segments).unwrap_or_default();
+        if let (true, Some(next)) = (is_switch, &next) {
+            segments.retain(|segment| !next.left_out.contains(segment));
+        }
+        self.now.tags.keep(&segments);
         if let Some(next) = next.take_if(|_| is_switch) {
             for segment in next.left_out.iter().filter(|segment| self.now.segments.contains(segment)) {
                 self.cells -= u64::from(segment.cells());
@@ -258,44 +340,18 @@ impl ParityDevice {
             self.owes_rekey = false;
         }
         self.now.next = next;
-        if matches!(passing.change, Change::Begin(_)) {
+        if has_begun {
             self.wish = None;
         }
         let generation = self.header.sequence;
         let removed = self.now.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
-        let removed = removed.filter(|entry| before(entry.position));
+        let removed = removed.filter(|entry| entry.position < end);
         let released: Vec<ParitySegment> = removed.map(|entry| entry.segment).collect();
         self.released.extend(released.iter().map(|segment| (*segment, generation)));
-        self.shorten_window(passing.end);
+        self.shorten_window(end);
+        self.came_in = (self.end - end).max(self.came_in / 2);
         self.root = self.stored_root();
-        Ok(Pass { generation, root: self.root, released })
-    }
-
-    fn write_manifest_and_header(
-        &mut self,
-        passing: &Passing,
-        segments: &BTreeSet<ParitySegment>,
-        mut header: ParityHeader,
-        next: Option<&Next>,
-    ) -> Result<()> {
-        let manifest = ParityManifest {
-            pool: self.header.pool,
-            cut: passing.end,
-            segments: segments.iter().copied().collect(),
-            units: self.now.tags.units_of(segments),
-            left_out: next.map(|next| next.left_out.clone()).unwrap_or_default(),
-        };
-        let manifest = manifest.encode(hash);
-        header.sequence += 1;
-        header.manifest_area = 3 - header.manifest_area;
-        (header.manifest_len, header.manifest_check) = (manifest.len() as u64, check_of(&manifest));
-        (header.journal_tail, header.journal_prev) = (passing.end, passing.check);
-        write(&*self.now.medium, self.now.geometry.manifest(header.manifest_area), &manifest)?;
-        flush(&*self.now.medium)?;
-        write(&*self.now.medium, Geometry::header(header.sequence), &padded(header.encode(hash)))?;
-        flush(&*self.now.medium)?;
-        self.header = header;
-        Ok(())
+        Pass { generation, root: self.root, released }
     }
 }
 

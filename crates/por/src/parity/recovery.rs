@@ -304,7 +304,7 @@ impl Snapshot {
         content.resize(usize::from(segment.cells()) * PAYLOAD, 0);
         let tags = self.now.stored_tags(segment)?;
         let mut cells = ids(segment).zip(content.as_chunks().0).zip(tags);
-        Ok(cells.all(|((id, payload), tag)| self.now.keys.prove(id, payload, tag).is_some()))
+        Ok(cells.all(|((id, payload), tag)| self.now.source.keys.prove(id, payload, tag).is_some()))
     }
 
     /// Reads every segment, and finds the cells that its store has not, or has wrong.
@@ -480,7 +480,7 @@ impl Round<'_, '_> {
             let is_in = self.now.is_in_tile(segment, cells[0].1.tile, None);
             for &(index, place) in cells {
                 let (id, at) = (cell_id(segment, index), usize::from(index));
-                let prove = |payload| self.now.keys.prove(id, payload, tags[at]);
+                let prove = |payload| self.now.source.keys.prove(id, payload, tags[at]);
                 if let Some(cell) = prove(&payloads[at]).filter(|_| at * PAYLOAD < here) {
                     count.held += 1;
                     if is_in {
@@ -534,7 +534,7 @@ impl Round<'_, '_> {
         out: &'c OnceCell<Box<Payload>>,
     ) -> Result<&'c Payload> {
         let mut content = blank();
-        self.now.record_cell(position, segment, index, &mut content)?;
+        self.now.source.record_cell(position, segment, index, &mut content)?;
         Ok(out.get_or_init(|| content))
     }
 
@@ -554,10 +554,10 @@ impl Round<'_, '_> {
             let tile = tile.as_mut().expect("something was added");
             // The same report, whichever segment came first.
             missing.sort_unstable_by_key(|(id, _)| *id);
-            let Recovery { recovered, undetermined, refused } = tile.recover(missing, &self.now.keys);
+            let Recovery { recovered, undetermined, refused } = tile.recover(missing, &self.now.source.keys);
             for cells in recovered.chunks(batch.capacity()) {
                 batch.clear();
-                for cell in cells.iter().filter_map(|cell| cell.prove(&self.now.keys)) {
+                for cell in cells.iter().filter_map(|cell| cell.prove(&self.now.source.keys)) {
                     batch.add(cell, self.now.code.map.place(cell.id()).rows);
                 }
                 tile.apply(batch);

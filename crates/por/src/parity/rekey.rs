@@ -9,8 +9,8 @@
 //! the work: that is a case for a recovery, whose list of lost cells begins the next code anew.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use steadfast_env::{Job, Random};
 use steadfast_format::parity::ParitySegment;
@@ -18,6 +18,7 @@ use steadfast_format::parity::ParitySegment;
 use super::contents::{Code, Contents, Next};
 use super::device::{ParityDevice, cell_id, ids, size};
 use super::error::{Error, Result};
+use super::flight::{Load, Sum as NewSum};
 use super::geometry::Slots;
 use super::pass::{Change, Which};
 use super::recovery::{Search, Share, Snapshot, Sum, Turns, locked, places};
@@ -66,12 +67,16 @@ impl ParityDevice {
     ///
     /// # Errors
     /// There is no room, or the medium fails.
+    ///
+    /// # Panics
+    /// If a flight is in the air: it may be about to end what is begun anew [por.18].
     pub fn begin_rekey(
         &mut self,
         left_out: &BTreeSet<ParitySegment>,
         loss_ppm: Option<u32>,
         random: &dyn Random,
     ) -> Result<()> {
+        assert!(!self.is_flying(), "[por.18]: a code is begun on the ground");
         let left_out: BTreeSet<ParitySegment> = left_out.intersection(&self.now.segments).copied().collect();
         let wished = self.wish.as_ref().map(|wish| wish.loss_ppm);
         let next_loss = wished.or(self.now.next.as_ref().map(|next| next.code.loss_ppm));
@@ -82,11 +87,15 @@ impl ParityDevice {
             return Ok(());
         }
         let tiles = Plan::new(self.header.cells, f64::from(loss_ppm) / 1e6).tiles;
-        let (geometry, present) = (self.now.geometry, self.now.code.slots);
+        let (geometry, present) = (self.now.source.geometry, self.now.code.slots);
         let slots = geometry.beside(present, tiles);
-        let (have, need) = (size(&*self.now.medium)?, geometry.size_with(present, Some(slots)));
-        if have < need && self.now.medium.grow(need).is_err() {
-            return Err(Error::NoRoomBeside { have, need, missing: self.now.medium.missing_for(need) });
+        let (have, need) = (size(&*self.now.source.medium)?, geometry.size_with(present, Some(slots)));
+        if have < need && self.now.source.medium.grow(need).is_err() {
+            return Err(Error::NoRoomBeside {
+                have,
+                need,
+                missing: self.now.source.medium.missing_for(need),
+            });
         }
         let mut number = random.nonzero_u64();
         while number == self.header.map || Some(number) == self.header.next_map {
@@ -152,8 +161,11 @@ impl ParityDevice {
         let group = made.tiles.split_off(made.tiles.len().saturating_sub(spare as usize));
         let is_named = next.is_some();
         if is_named {
-            let tiles = group.iter().map(|(tile, sum)| (*tile, sum.to_bytes())).collect();
-            self.guarded(|device| device.write_tiles(Which::Next, tiles, made.cut))?;
+            assert!(!self.is_flying(), "[por.18]: what is made is stored beside no pass");
+            let group = group.into_iter().map(|(tile, sum)| (tile, NewSum::Made(Some(sum)))).collect();
+            let tiles = self.take(Which::Next, false, (made.cut, Arc::new([])), group);
+            let flight = self.send(Load::Tiles(tiles));
+            self.land(flight.fly())?;
         }
         Ok(is_named && !made.tiles.is_empty())
     }
@@ -268,7 +280,7 @@ impl Round<'_> {
         }
         if let Some(&position) = self.now.mirror.get(&segment) {
             bytes.resize(segment.length as usize, 0);
-            self.now.read_mirrored(position, bytes)?;
+            self.now.source.read_mirrored(position, bytes)?;
         } else {
             read(segment, bytes);
         }
@@ -284,7 +296,7 @@ impl Round<'_> {
         for cells in by_tile {
             let prove = |(index, place): &(u16, Place)| -> Option<(Proven<'_>, Rows)> {
                 let at = usize::from(*index);
-                let cell = self.now.keys.prove(cell_id(segment, *index), &payloads[at], tags[at])?;
+                let cell = self.now.source.keys.prove(cell_id(segment, *index), &payloads[at], tags[at])?;
                 Some((cell, place.rows))
             };
             let proven: Option<Vec<(Proven<'_>, Rows)>> = cells.iter().map(prove).collect();

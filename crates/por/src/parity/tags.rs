@@ -66,10 +66,11 @@ impl TagArea {
         self.placed.get(segment).map(|units| &units[..])
     }
 
-    /// Gives units to a segment.
+    /// Gives a segment the units that it was promised.
     pub fn place(&mut self, segment: ParitySegment) -> &[u32] {
         let rest = self.free.len() - usize::from(segment.units());
         let units = self.free.split_off(rest).into_boxed_slice();
+        self.promised = self.promised.saturating_sub(segment.units().into());
         self.placed.entry(segment).or_insert(units)
     }
 

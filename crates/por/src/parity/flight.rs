@@ -1,0 +1,315 @@
+//! A flight: the part of a step of a pass that takes no lock. Decision 0258.
+//!
+//! ```text
+//! [depart, lock held]→ in the air: reads, sums, writes, flushes ─[land, lock held]→ in memory
+//! ```
+//! All that a flight reads and writes is settled when it departs: records up to the end of its
+//! pass, slots that no tile has, units of tags and the area of a manifest that no header names. So
+//! others add, remove, read and audit meanwhile. Invariants [por.18] to [por.21].
+
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use steadfast_crypto::hash;
+use steadfast_format::PoolGuid;
+use steadfast_format::parity::{ParityHeader, ParitySegment, ParityTile};
+
+use super::contents::{Entry, Next, Stored, WindowCell};
+use super::device::{UNIT, cell_id, padded, tags_at};
+use super::error::{Error, Result};
+use super::geometry::{BLOCK, Geometry, Slots};
+use super::pass::Which;
+use super::source::Source;
+use crate::cell::{PAYLOAD, TAG};
+use crate::tile::{Batch, Tile};
+
+/// Cells that are added to a tile at once.
+const BATCH: usize = 1024;
+/// Cells of a record that are read at once, if one in so many of them is wanted.
+const SPAN: u16 = 256;
+const SPARSE: usize = 8;
+
+/// Whether a flight is in the air, and how to wait until it has landed.
+#[derive(Default)]
+pub struct Air {
+    state: Mutex<Aloft>,
+    landed: Condvar,
+}
+
+#[derive(Default)]
+struct Aloft {
+    is_flying: bool,
+    /// One was dropped in the air: nobody knows what it wrote.
+    is_lost: bool,
+}
+
+impl Air {
+    fn state(&self) -> MutexGuard<'_, Aloft> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_flying(&self) -> bool {
+        self.state().is_flying
+    }
+
+    /// True if a flight ended without landing, as by a panic.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state().is_lost
+    }
+
+    /// Waits until no flight is in the air. The device's lock must be free: landing takes it.
+    pub fn wait(&self) {
+        let mut state = self.state();
+        while state.is_flying {
+            state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Marks that a flight is in the air.
+struct Mark {
+    air: Arc<Air>,
+    has_landed: bool,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut state = self.air.state();
+        state.is_flying = false;
+        state.is_lost |= !self.has_landed;
+        drop(state);
+        self.air.landed.notify_all();
+    }
+}
+
+/// A step of a pass that has departed.
+pub struct Flight {
+    source: Source,
+    pool: PoolGuid,
+    load: Load,
+    mark: Mark,
+}
+
+/// A step of a pass that is to land.
+pub struct Landing {
+    load: Load,
+    outcome: Result<()>,
+    mark: Mark,
+}
+
+pub(super) enum Load {
+    Tiles(Tiles),
+    End(Box<End>),
+}
+
+/// Tiles that are to be stored as new generations.
+pub(super) struct Tiles {
+    pub which: Which,
+    /// One that is damaged ends the flight, though it can be made again.
+    pub needs_all: bool,
+    /// Number of the map.
+    pub number: u64,
+    pub slots: Slots,
+    pub cut: u64,
+    /// Records up to the end of the pass.
+    pub window: Arc<[Entry]>,
+    pub tiles: Vec<Taken>,
+}
+
+/// A tile of a flight.
+pub(super) struct Taken {
+    pub tile: u32,
+    /// As it was stored when the flight departed.
+    pub before: Stored,
+    /// Slot for the new generation, which no tile has [por.10].
+    pub slot: u32,
+    pub sum: Sum,
+    /// Hash of what is stored: once there is one, the slot has it.
+    pub hash: Option<[u8; 32]>,
+}
+
+/// Way to a tile's new sum.
+pub(super) enum Sum {
+    /// The stored one, and these cells of records.
+    With(Vec<WindowCell>),
+    /// The sum itself, until it is stored.
+    Made(Option<Tile>),
+    /// The stored one is damaged.
+    Damaged,
+}
+
+/// A cell of the window, and the tile of the flight that it belongs to.
+type Wanted = (WindowCell, usize);
+
+/// End of a pass.
+pub(super) struct End {
+    pub end: u64,
+    pub header: ParityHeader,
+    pub manifest: Vec<u8>,
+    /// Tags that come from records: segment, position of its record, units.
+    pub tags: Vec<(ParitySegment, u64, Vec<u32>)>,
+    /// Contents of memory behind it.
+    pub next: Option<Next>,
+    pub is_switch: bool,
+    pub has_begun: bool,
+}
+
+impl Flight {
+    pub(super) fn depart(air: &Arc<Air>, source: Source, pool: PoolGuid, load: Load) -> Flight {
+        let mut state = air.state();
+        assert!(!state.is_flying, "[por.18]: one flight at a time");
+        state.is_flying = true;
+        drop(state);
+        Flight { source, pool, load, mark: Mark { air: Arc::clone(air), has_landed: false } }
+    }
+
+    /// Does the work. The device's lock should be free.
+    #[must_use]
+    pub fn fly(self) -> Landing {
+        let Flight { source, pool, mut load, mark } = self;
+        let outcome = match &mut load {
+            Load::Tiles(tiles) => tiles.store(&source, pool),
+            Load::End(end) => end.store(&source),
+        };
+        Landing { load, outcome, mark }
+    }
+}
+
+impl Landing {
+    /// Ends the flight: the caller has the device's lock.
+    pub(super) fn land(self, air: &Arc<Air>) -> (Load, Result<()>) {
+        let Landing { load, outcome, mut mark } = self;
+        assert!(Arc::ptr_eq(air, &mark.air), "[por.18]: it lands where it departed");
+        mark.has_landed = true;
+        (load, outcome)
+    }
+}
+
+impl Tiles {
+    /// [por.10], [por.11]
+    fn store(&mut self, source: &Source, pool: PoolGuid) -> Result<()> {
+        let (which, slots) = (self.which, self.slots);
+        let write = |at: u64, bytes: &[u8]| match source.write(at, bytes) {
+            Err(Error::Io { offset, source, .. }) if which == Which::Next => {
+                Err(Error::NoRoom { offset, source })
+            }
+            outcome => outcome,
+        };
+        let mut sums = self.stored(source)?;
+        self.add_window(source, &mut sums)?;
+        for (taken, sum) in self.tiles.iter_mut().zip(sums) {
+            let Some((sum, _)) = sum else { continue };
+            let bytes = sum.to_bytes();
+            write(slots.slot(taken.slot) + BLOCK, &bytes)?;
+            taken.hash = Some(hash(&bytes));
+        }
+        // Records are durable with the tiles, before a head says that they are in them: a crash
+        // would leave a tile with cells that no record names.
+        source.flush(self.cut)?;
+        for taken in &self.tiles {
+            let Some(hash_of_tile) = taken.hash else { continue };
+            let head = ParityTile {
+                tile: taken.tile,
+                pool,
+                map: self.number,
+                generation: taken.before.generation + 1,
+                cut: self.cut,
+                hash: hash_of_tile,
+            };
+            write(slots.slot(taken.slot), &padded(head.encode(hash)))?;
+        }
+        source.flush(self.cut)
+    }
+
+    /// The tiles as they are stored. One of the next code that is damaged is made again; the code
+    /// does not take the place of the other one without it.
+    fn stored(&mut self, source: &Source) -> Result<Vec<Option<(Tile, Batch)>>> {
+        let mut sums = Vec::with_capacity(self.tiles.len());
+        for taken in &mut self.tiles {
+            let (cells, sum) = match &mut taken.sum {
+                Sum::Damaged => (0, None),
+                Sum::Made(tile) => (0, tile.take()),
+                Sum::With(cells) => match source.read_tile(self.slots, &taken.before)? {
+                    None => (cells.len(), Some(Tile::empty())),
+                    Some(bytes) => {
+                        let sum = taken.before.check(taken.tile, &bytes).map(|()| Tile::from_bytes(&bytes));
+                        (cells.len(), sum.ok())
+                    }
+                },
+            };
+            if sum.is_none() {
+                if self.which == Which::Present {
+                    return Err(Error::TileDamaged(taken.tile));
+                }
+                taken.sum = Sum::Damaged;
+                if self.needs_all {
+                    return Err(Error::TileDamaged(taken.tile));
+                }
+            }
+            sums.push(sum.map(|sum| (sum, Batch::new(cells.clamp(1, BATCH)))));
+        }
+        Ok(sums)
+    }
+
+    /// Adds cells of the window, or takes them out, record by record: most of a small code's tiles
+    /// are in a group, and so are most cells of a record.
+    fn add_window(&self, source: &Source, sums: &mut [Option<(Tile, Batch)>]) -> Result<()> {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for (at, taken) in self.tiles.iter().enumerate() {
+            if let Sum::With(cells) = &taken.sum {
+                wanted.extend(cells.iter().map(|cell| (*cell, at)));
+            }
+        }
+        wanted.sort_unstable_by_key(|(cell, _)| (cell.entry, cell.index));
+        let mut buffer = Vec::new();
+        for record in wanted.chunk_by(|(a, _), (b, _)| (a.entry, a.index / SPAN) == (b.entry, b.index / SPAN))
+        {
+            let first = record[0].0;
+            let Entry { position, segment, .. } = self.window[first.entry];
+            let span = first.index / SPAN * SPAN..(first.index / SPAN * SPAN + SPAN).min(segment.cells());
+            // Where few of them are wanted, each is read by itself.
+            let spans: Vec<(Range<u16>, &[Wanted])> = match record.len() * SPARSE < usize::from(SPAN) {
+                true => record.chunks(1).map(|one| (one[0].0.index..one[0].0.index + 1, one)).collect(),
+                false => vec![(span, record)],
+            };
+            for (span, wanted) in spans {
+                let tags = source.record_cells(position, segment, &span, &mut buffer)?;
+                for (cell, at) in wanted {
+                    let within = usize::from(cell.index - span.start);
+                    let payload = &buffer.as_chunks::<PAYLOAD>().0[within];
+                    let id = cell_id(segment, cell.index);
+                    let proven = source.keys.prove(id, payload, tags[within]);
+                    let Some((sum, batch)) = &mut sums[*at] else { continue };
+                    batch.add(proven.ok_or(Error::JournalDamaged(position))?, cell.rows);
+                    if batch.is_full() {
+                        sum.apply(batch);
+                        batch.clear();
+                    }
+                }
+            }
+        }
+        for (sum, batch) in sums.iter_mut().flatten().filter(|(_, batch)| !batch.is_empty()) {
+            sum.apply(batch);
+            batch.clear();
+        }
+        Ok(())
+    }
+}
+
+impl End {
+    /// [por.11], [por.14]
+    fn store(&self, source: &Source) -> Result<()> {
+        for (segment, position, units) in &self.tags {
+            let mut bytes = vec![0; units.len() * UNIT];
+            let length = usize::from(segment.cells()) * TAG;
+            source.read_ring(tags_at(*position, segment), &mut bytes[..length])?;
+            for (unit, bytes) in units.iter().zip(bytes.chunks(UNIT)) {
+                source.write(source.geometry.tags(*unit), bytes)?;
+            }
+        }
+        source.write(source.geometry.manifest(self.header.manifest_area), &self.manifest)?;
+        source.flush(self.end)?;
+        source.write(Geometry::header(self.header.sequence), &padded(self.header.encode(hash)))?;
+        source.flush(self.end)
+    }
+}

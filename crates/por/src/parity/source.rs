@@ -1,0 +1,174 @@
+//! The bytes of a parity device, read and written without its lock: a part of its contents, of a
+//! snapshot, and of a flight.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use steadfast_format::parity::ParitySegment;
+
+use super::contents::{Entry, Stored, WindowCell};
+use super::device::{cell_id, read, tags_at, write};
+use super::error::{Error, Result};
+use super::geometry::{BLOCK, Geometry, Slots};
+use super::medium::Medium;
+use crate::cell::{PAYLOAD, Payload, TAG, Tag};
+use crate::tag::TagKeys;
+use crate::tile::{Batch, Tile};
+
+/// Cells that are added to a tile at once.
+const BATCH: usize = 2048;
+
+/// Where bytes are, and how they are read and written.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub medium: Arc<dyn Medium>,
+    pub geometry: Geometry,
+    pub keys: Arc<TagKeys>,
+    pub flushes: Arc<Flushes>,
+}
+
+/// Flushes of a medium, one at a time. A system tells one caller of a flush that failed, and no
+/// other: so after one that failed none succeeds.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    turn: Mutex<()>,
+    has_failed: AtomicBool,
+    /// Position behind the last record that is durable for certain.
+    durable: AtomicU64,
+}
+
+impl Source {
+    pub fn new(medium: Arc<dyn Medium>, geometry: Geometry, keys: Arc<TagKeys>) -> Source {
+        Source { medium, geometry, keys, flushes: Arc::default() }
+    }
+
+    /// Makes durable all that was written before, records up to `end` among it.
+    pub fn flush(&self, end: u64) -> Result<()> {
+        let _turn = self.flushes.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.flush_now(end)
+    }
+
+    /// The same, unless another flush has made records durable up to `end` meanwhile.
+    pub fn flush_records(&self, end: u64) -> Result<()> {
+        let _turn = self.flushes.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_durable_to(end) && !self.has_failed() { Ok(()) } else { self.flush_now(end) }
+    }
+
+    fn flush_now(&self, end: u64) -> Result<()> {
+        if self.has_failed() {
+            return Err(Error::Failed);
+        }
+        if let Err(source) = self.medium.flush() {
+            self.flushes.has_failed.store(true, Ordering::Release);
+            return Err(Error::Io { operation: "flushing", offset: 0, source });
+        }
+        self.flushes.durable.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    pub fn is_durable_to(&self, position: u64) -> bool {
+        position <= self.flushes.durable.load(Ordering::Acquire)
+    }
+
+    /// True if a flush failed: nothing more is written then.
+    pub fn has_failed(&self) -> bool {
+        self.flushes.has_failed.load(Ordering::Acquire)
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        write(&*self.medium, at, bytes)
+    }
+
+    /// Writes from a position of the journal on, round the ring.
+    pub fn write_ring(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        let (at, before_end) = self.ring_place(position, bytes.len());
+        let (first, second) = bytes.split_at(before_end);
+        if !first.is_empty() {
+            self.write(at, first)?;
+        }
+        if second.is_empty() { Ok(()) } else { self.write(self.geometry.journal(), second) }
+    }
+
+    pub fn read_into(&self, at: u64, out: &mut [u8]) -> Result<()> {
+        read(&*self.medium, at, out)
+    }
+
+    pub fn read(&self, at: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.read_into(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
+    pub fn read_tile(&self, slots: Slots, stored: &Stored) -> Result<Option<Vec<u8>>> {
+        stored.slot.map(|slot| self.read(slots.slot(slot) + BLOCK, Tile::SIZE)).transpose()
+    }
+
+    /// Adds these cells of records of a window to a sum, or takes them out.
+    pub fn apply_window(&self, window: &[Entry], sum: &mut Tile, cells: &[WindowCell]) -> Result<()> {
+        let mut batch = Batch::new(cells.len().clamp(1, BATCH));
+        let mut buffer = vec![0; PAYLOAD];
+        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
+        for cells in cells.chunks(BATCH) {
+            batch.clear();
+            for cell in cells {
+                let Entry { position, segment, .. } = window[cell.entry];
+                let tag = self.record_cell(position, segment, cell.index, buffer)?;
+                let proven = self.keys.prove(cell_id(segment, cell.index), buffer, tag);
+                batch.add(proven.ok_or(Error::JournalDamaged(position))?, cell.rows);
+            }
+            sum.apply(&batch);
+        }
+        Ok(())
+    }
+
+    /// A cell of a record.
+    pub fn record_cell(
+        &self,
+        position: u64,
+        segment: ParitySegment,
+        index: u16,
+        out: &mut Payload,
+    ) -> Result<Tag> {
+        self.read_ring(position + BLOCK + u64::from(index) * PAYLOAD as u64, out)?;
+        let mut tag = [0; TAG];
+        self.read_ring(tags_at(position, &segment) + u64::from(index) * TAG as u64, &mut tag)?;
+        Ok(Tag(tag))
+    }
+
+    /// Cells of a record that lie side by side, and their tags.
+    pub fn record_cells(
+        &self,
+        position: u64,
+        segment: ParitySegment,
+        cells: &Range<u16>,
+        out: &mut Vec<u8>,
+    ) -> Result<Vec<Tag>> {
+        out.resize(cells.len() * PAYLOAD, 0);
+        self.read_ring(position + BLOCK + u64::from(cells.start) * PAYLOAD as u64, out)?;
+        let mut tags = vec![0; cells.len() * TAG];
+        self.read_ring(tags_at(position, &segment) + u64::from(cells.start) * TAG as u64, &mut tags)?;
+        Ok(tags.as_chunks().0.iter().map(|tag| Tag(*tag)).collect())
+    }
+
+    /// Content of a segment from the beginning, as its record has it.
+    pub fn read_mirrored(&self, position: u64, out: &mut [u8]) -> Result<()> {
+        self.read_ring(position + BLOCK, out)
+    }
+
+    /// Reads from a position of the journal on, round the ring.
+    pub fn read_ring(&self, position: u64, out: &mut [u8]) -> Result<()> {
+        let (at, before_end) = self.ring_place(position, out.len());
+        let (first, second) = out.split_at_mut(before_end);
+        self.read_into(at, first)?;
+        if second.is_empty() { Ok(()) } else { self.read_into(self.geometry.journal(), second) }
+    }
+
+    /// Where a position lies, and how many of the bytes lie before the ring's end.
+    pub fn ring_place(&self, position: u64, length: usize) -> (u64, usize) {
+        let offset = position % self.geometry.journal_size;
+        let room = usize::try_from(self.geometry.journal_size - offset).unwrap_or(usize::MAX);
+        (self.geometry.journal() + offset, room.min(length))
+    }
+}
