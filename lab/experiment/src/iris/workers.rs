@@ -11,7 +11,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,8 @@ use crate::error::Error;
 
 /// Words behind the program's name.
 const WORDS: [&str; 2] = ["lab", "clients"];
+/// A process that has not ended by then, without a job, never will.
+const PATIENCE: Duration = Duration::from_secs(5);
 const READY: &str = "ready";
 const GO: &str = "go";
 
@@ -36,9 +38,13 @@ struct Worker {
 impl Workers {
     /// Starts so many.
     pub fn start(count: u32, program: &Path) -> Result<Workers, Error> {
+        Workers::start_with(count, program, &WORDS)
+    }
+
+    fn start_with(count: u32, program: &Path, words: &[&str]) -> Result<Workers, Error> {
         let start = |_| {
             let mut command = Command::new(program);
-            command.args(WORDS).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = command.spawn().map_err(Error::io("run", program))?;
             let jobs = child.stdin.take();
             let answers = BufReader::new(child.stdout.take().expect("it is a pipe"));
@@ -107,7 +113,15 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.jobs.take());
-        let _ = self.child.wait();
+        let began = Instant::now();
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if began.elapsed() > PATIENCE {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -163,6 +177,15 @@ mod tests {
         let (_, hasty) = told("21\n22\n");
         assert!(hasty.contains("Err") && !hasty.contains("Ok"), "{hasty}");
         assert_eq!(told("no job\n"), (false, String::new()));
+    }
+
+    #[test]
+    fn a_process_that_does_not_end_is_ended() {
+        let workers = Workers::start_with(1, Path::new("/bin/sleep"), &["1000000"]).unwrap();
+        let id = workers.processes().next().unwrap();
+        assert!(Path::new(&format!("/proc/{id}")).exists());
+        drop(workers);
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
     }
 
     #[test]
