@@ -1,5 +1,6 @@
 //! Steps of passes that fly: what happens beside them, and what a crash leaves.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -8,11 +9,11 @@ use steadfast_device::Device;
 use steadfast_device::objects::MemoryStore;
 use steadfast_env::Env;
 use steadfast_format::SegmentId;
-use steadfast_por::parity::{Error, Medium, ParityDevice, Pass};
+use steadfast_por::parity::{Creation, Error, Medium, ParityDevice, Pass};
 use steadfast_por::{PAYLOAD, SharedParity, pass_step};
 
 use crate::covered::{World, content, place};
-use crate::device::{False, Given, SMALL, open};
+use crate::device::{BLOCK, False, Given, SMALL, open};
 use crate::store::{Dice, is_long};
 
 type Happening = Box<dyn FnOnce() + Send>;
@@ -23,11 +24,13 @@ struct Visited {
     medium: False,
     /// Writes until then, and what happens.
     visit: Arc<Mutex<Option<(usize, Happening)>>>,
+    /// Blocks that were written by themselves: heads among them.
+    single: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 impl Visited {
     fn new(medium: False) -> Visited {
-        Visited { medium, visit: Arc::default() }
+        Visited { medium, visit: Arc::default(), single: Arc::default() }
     }
 
     fn at(&self, write: usize, happens: impl FnOnce() + Send + 'static) {
@@ -57,6 +60,9 @@ impl Medium for Visited {
             }
         };
         happens.into_iter().for_each(|happens| happens());
+        if bytes.len() == BLOCK {
+            self.single.lock().unwrap().insert(at / BLOCK as u64);
+        }
         self.medium.write(at, bytes)
     }
 
@@ -197,6 +203,64 @@ fn a_crash_in_a_flight_with_others_beside_leaves_a_whole_code() {
     }
 }
 
+/// [por.20]: tiles of later steps take in no record that came since the pass began.
+#[test]
+fn later_steps_of_a_pass_take_in_no_later_record() {
+    // Ten tiles, of which eight are a step.
+    let world = World::of((30_000, 500_000), 23, Arc::new(MemoryStore::new("bucket")), None);
+    assert_eq!(world.parity.read().unwrap().figures().tiles, 10);
+    (1..=3).for_each(|id| _ = world.put(id, 40 * PAYLOAD));
+    world.pass();
+    (4..=5).for_each(|id| _ = world.put(id, 40 * PAYLOAD));
+    assert!(pass_step(&world.parity).unwrap().is_none());
+    // In the tiles, in this pass, and in the next one alone.
+    world.put(6, 40 * PAYLOAD);
+    for id in [1, 4, 6] {
+        world.covered.discard_segment(place(id)).unwrap();
+    }
+    world.put(7, 40 * PAYLOAD);
+    assert!(pass(&world.parity).unwrap().released.is_empty());
+    let is_whole = |gone: &[u64]| {
+        gone.iter().for_each(|&id| world.drop_object(id));
+        let repair = world.repair();
+        assert!(repair.from_code.is_complete() && repair.unsound.is_empty(), "{:?}", repair.unsound);
+        assert_eq!(repair.restored, gone.iter().copied().map(SegmentId).collect::<Vec<_>>());
+    };
+    is_whole(&[2, 5, 7]);
+    let second = pass(&world.parity).unwrap();
+    assert_eq!(second.released.iter().map(|known| known.segment.0).collect::<Vec<_>>(), [1, 4, 6]);
+    world.covered.anchored(second.generation).unwrap();
+    is_whole(&[2, 3, 5, 7]);
+}
+
+/// [por.10]: the next step takes slots that the one before left, and heads that are not durable are
+/// lost.
+#[test]
+fn a_slot_is_taken_again_behind_a_durable_head() {
+    let creation = Creation { cells: 30_000, ..SMALL };
+    let visited = Visited::new(False::new(creation.bytes()));
+    let random = Env::seeded(2).random;
+    let device = ParityDevice::create(Box::new(visited.clone()), &creation, &*random).unwrap();
+    let parity: SharedParity = Arc::new(RwLock::new(device));
+    let given = Arc::new(Mutex::new(Given::default()));
+    for id in 1..=2 {
+        given.lock().unwrap().add(&mut parity.write().unwrap(), id, 30 * PAYLOAD).unwrap();
+        pass(&parity).unwrap();
+    }
+    given.lock().unwrap().add(&mut parity.write().unwrap(), 3, 30 * PAYLOAD).unwrap();
+    assert!(pass_step(&parity).unwrap().is_none());
+    let (after, medium, single) = (Arc::default(), visited.medium.clone(), Arc::clone(&visited.single));
+    let crashed: Arc<Mutex<Option<False>>> = Arc::clone(&after);
+    visited.at(1, move || {
+        let single = single.lock().unwrap();
+        let after = medium.crashed(|number| if single.contains(&number) { 0 } else { BLOCK });
+        *crashed.lock().unwrap() = Some(after);
+    });
+    pass(&parity).unwrap();
+    let after = after.lock().unwrap().take().expect("the second step has two tiles");
+    given.lock().unwrap().check(&open(&after, 9).unwrap());
+}
+
 /// A flight that never lands: nobody knows what it stored, so nothing more is stored.
 #[test]
 fn a_flight_that_does_not_land_stops_the_device() {
@@ -215,7 +279,7 @@ fn a_flight_that_does_not_land_stops_the_device() {
 fn a_flush_that_fails_beside_a_flight_stops_it() {
     let scene = Scene::new();
     let (parity, state) = (Arc::clone(&scene.parity), Arc::clone(&scene.visited.medium.0));
-    let given = Arc::clone(&scene.given);
+    let (given, single) = (Arc::clone(&scene.given), Arc::clone(&scene.visited.single));
     // Beside the second tile, before the flush of both.
     scene.visited.at(1, move || {
         let device = &mut *parity.write().unwrap();
@@ -224,9 +288,11 @@ fn a_flush_that_fails_beside_a_flight_stops_it() {
         assert!(matches!(device.flush(), Err(Error::Io { .. })));
         // A system tells of it once.
         state.lock().unwrap().left = None;
+        single.lock().unwrap().clear();
     });
     assert!(matches!(pass(&scene.parity), Err(Error::Failed)));
     assert!(scene.parity.read().unwrap().has_failed());
+    assert!(scene.visited.single.lock().unwrap().is_empty(), "no head is written");
     let after = scene.visited.medium.crashed(|_| 0);
     scene.given.lock().unwrap().check(&open(&after, 9).unwrap());
 }
