@@ -20,9 +20,6 @@ use crate::{Error, Result};
 /// Inodes whose times were read into being that wait for a commit with another reason: some 14 MB
 /// of them.
 const TOUCHED_MAX: usize = 32_768;
-/// Inodes that are removed for good in one operation: their leaves are locked while that lasts, and
-/// room for all of them must be free at once.
-const RECLAIMED_AT_ONCE: usize = 16;
 /// Names in a path: more than in any that a kernel resolves, so a circle of hints ends here.
 const PATH_PARTS_MAX: usize = 4_096;
 
@@ -354,76 +351,49 @@ impl Dataset {
         }
     }
 
-    /// Removes inodes without links for good: of each, its names items and content go in one txg.
-    /// Some at a time go in one operation and one change of the tree, where neighbours cost little
-    /// more than one.
-    ///
-    /// # Errors
-    /// The first one. All that can be removed are removed.
-    pub fn reclaim(&self, inodes: &[Arc<Inode>]) -> Result<()> {
-        let mut outcome = Ok(());
-        for some in inodes.chunks(RECLAIMED_AT_ONCE) {
-            let mut removed = self.reclaim_some(some);
-            if removed.is_err() && some.len() > 1 {
-                // One of them may have items that cannot be read.
-                let each = some.iter().map(|inode| self.reclaim_some(std::slice::from_ref(inode)));
-                removed = each.fold(Ok(()), Result::and);
-            }
-            outcome = outcome.and(removed);
-        }
-        outcome
-    }
-
-    fn reclaim_some(&self, inodes: &[Arc<Inode>]) -> Result<()> {
-        // The caller removed the last names, and its work is done. This waits on its own behalf, as
+    /// Removes an inode without links for good: its names items and content go in one txg.
+    pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
+        // The caller removed the last name, and its work is done. This waits on its own behalf, as
         // nobody would do it later.
-        let count = inodes.len() as u64;
-        let cost = Cost { memory: count * (4 << 10), space: count * (32 << 10), blocks: count * 3 };
+        let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
         let begin = || {
             let begin = || self.txgs.begin_for(self.account(), AdmitKind::Remove, cost);
             Ok(Patience::Endless.during(begin)?)
         };
         self.operate(begin, |op| {
-            let is_taken = |inode: &&Arc<Inode>| {
+            {
                 let mut state = inode.state.lock();
-                let goes = !state.gone && state.refs == 0 && state.record.nlink == 0;
-                state.gone |= goes;
-                goes
-            };
-            let mut taken: Vec<&Arc<Inode>> = inodes.iter().filter(is_taken).collect();
-            taken.sort_unstable_by_key(|inode| inode.id);
-            let ids: Vec<InodeId> = taken.iter().map(|inode| inode.id).collect();
-            if let Err(error) = self.remove_items(&ids) {
-                // Nothing was removed: they are orphans as before, until somebody tries again.
-                taken.iter().for_each(|inode| inode.state.lock().gone = false);
+                if state.gone || state.refs > 0 || state.record.nlink > 0 {
+                    return Ok(());
+                }
+                state.gone = true;
+            }
+            if let Err(error) = self.remove_items(inode.id) {
+                // Nothing was removed: it is an orphan as before, until somebody tries again.
+                inode.state.lock().gone = false;
                 return Err(error);
             }
-            for inode in taken {
-                let mut state = inode.state.lock();
-                state.record.size = 0;
-                let record_size = state.record_size();
-                if state.record.record_shift != 0 {
-                    state.open.cut(record_size, 0..u64::MAX);
-                }
-                self.mark(op.txg(), inode, &mut state);
-                self.note_gone(op.txg(), &mut state);
-                self.files.fetch_sub(1, Ordering::Relaxed);
+            let mut state = inode.state.lock();
+            state.record.size = 0;
+            let record_size = state.record_size();
+            if state.record.record_shift != 0 {
+                state.open.cut(record_size, 0..u64::MAX);
             }
+            self.mark(op.txg(), inode, &mut state);
+            self.note_gone(op.txg(), &mut state);
+            self.files.fetch_sub(1, Ordering::Relaxed);
             Ok(())
         })
     }
 
-    /// Removes all that the names tree holds of inodes without links, which are given in order.
-    fn remove_items(&self, ids: &[InodeId]) -> Result<()> {
-        let orphan = |id: &InodeId| (NamesKey::Orphan(*id).encode(), None);
-        let mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)> = ids.iter().map(orphan).collect();
-        for run in ids.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            for item in self.names.range(NamesKey::all_of(*first)..NamesKey::all_of(InodeId(last.0 + 1))) {
-                changes.push((item?.0, None));
-            }
+    /// Removes all that the names tree holds of an inode without links.
+    fn remove_items(&self, id: InodeId) -> Result<()> {
+        let mut changes = vec![(NamesKey::Orphan(id).encode(), None)];
+        let (from, to) = (NamesKey::all_of(id), NamesKey::all_of(InodeId(id.0 + 1)));
+        for item in self.names.range(from..to) {
+            changes.push((item?.0, None));
         }
-        if changes.is_empty() { Ok(()) } else { self.batch(changes) }
+        self.batch(changes)
     }
 
     /// Inodes without links that a crash or an unmount left behind. Call once after opening,

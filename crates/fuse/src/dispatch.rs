@@ -282,13 +282,6 @@ fn value(out: &mut [u8], size: usize, put: impl FnOnce(&mut ValueSink<'_>) -> Re
     }
 }
 
-/// Has the handler forget these. Gives what it said if it panicked.
-pub fn forget(handler: &dyn Handler, forgets: &[Forget]) -> Option<String> {
-    // Unwind safety: as above.
-    let forget = || forgets.chunks(FORGET_BATCH).for_each(|batch| handler.forget(batch));
-    catch_unwind(AssertUnwindSafe(forget)).err().map(|panic| panic_message(panic.as_ref()))
-}
-
 fn forget_batch(handler: &dyn Handler, forgets: impl Iterator<Item = Forget>) {
     let mut batch = [Forget::default(); FORGET_BATCH];
     let mut len = 0;

@@ -74,9 +74,9 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Takes lookup counts back; no answer is sent. It comes from a thread that serves nothing
-    /// else, and later than requests that came after it: a millisecond where there are few. By
-    /// default nothing happens.
+    /// Takes lookup counts back; no answer is sent. Where there are many it comes from a thread
+    /// that serves nothing else, and later than requests that came after it. By default nothing
+    /// happens.
     fn forget(&self, forgets: &[Forget]) {}
 
     /// Attributes of an inode; `fh` is the open handle if the call came through one. Serves STATX

@@ -36,7 +36,7 @@
 use crate::device::{self, Received, ReplyBuffer, RequestBuffer, send};
 use crate::dispatch::{self, Outcome, Served, panic_message};
 use crate::error::Error;
-use crate::forgets::{Forgets, LARGE_BYTES, Work};
+use crate::forgets::{Forgets, LARGE_BYTES};
 use crate::handler::Handler;
 use crate::handshake::handshake;
 use crate::idle_poll::IdlePolling;
@@ -45,11 +45,11 @@ use crate::mount::{self, Mounted, UnmountMode};
 use crate::notify::Notifier;
 use crate::options::{LogEvent, LogSink, MountOptions};
 use crate::threads::{SessionThreads, ThreadSeat};
-use crate::types::{Errno, Forget, Negotiated, Request};
+use crate::types::{Errno, Negotiated, Request};
 use crate::uring::{self, Pool, Server};
 use crate::wire::init::{InitOut, flag};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
-use crate::wire::request::{Dialect, Incoming, Operation, decode, decode_parts};
+use crate::wire::request::{Dialect, Operation, decode, decode_parts};
 use crate::wire::{InHeader, OUT_HEADER_SIZE, Parts, opcode};
 use crate::write_out::HeldPages;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -501,7 +501,7 @@ impl Shared {
         let shared = self.clone();
         std::thread::Builder::new()
             .name("fuse-forget".into())
-            .spawn(move || shared.forgets.run(|work| shared.forget(work)))
+            .spawn(move || shared.forgets.run(|message| shared.forget(message)))
             .map_err(failed)?;
         if let Some(fd) = self.first_fd() {
             let shared = self.clone();
@@ -609,38 +609,14 @@ impl Shared {
         self.ended.notify_all();
     }
 
-    /// Works off what was forgotten. A message was well-formed when it came.
-    fn forget(&self, work: &Work) {
-        let panicked = match work {
-            Work::Message(message) => {
-                let Ok(incoming) = decode(message, self.dialect) else { return };
-                dispatch::serve(self.handler.as_ref(), &incoming, &mut [0; dispatch::OUT_MIN]).panicked
-            }
-            Work::Gathered(forgets) => dispatch::forget(self.handler.as_ref(), forgets),
-        };
-        if let Some(message) = panicked {
-            self.log(LogEvent::HandlerPanicked { opcode: opcode::BATCH_FORGET, unique: 0, message });
+    /// Works off a message that was well-formed when it came.
+    fn forget(&self, message: &[u8]) {
+        let Ok(incoming) = decode(message, self.dialect) else { return };
+        let served = dispatch::serve(self.handler.as_ref(), &incoming, &mut [0; dispatch::OUT_MIN]);
+        if let Some(message) = served.panicked {
+            let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
+            self.log(LogEvent::HandlerPanicked { opcode, unique, message });
         }
-    }
-
-    /// Works off what was gathered. True if there was anything.
-    fn forget_gathered(&self) -> bool {
-        let gathered = self.forgets.gathered();
-        if gathered.is_empty() {
-            return false;
-        }
-        self.forget(&Work::Gathered(gathered));
-        true
-    }
-
-    /// Serves a request, and once more if it found no room that what is forgotten may give back.
-    fn serve_decoded(&self, incoming: &Incoming<'_>, out: &mut [u8], may_wait: bool) -> Served {
-        let served = dispatch::serve_waiting(self.handler.as_ref(), incoming, out, may_wait);
-        let is_full = matches!(served.outcome, Outcome::Failed(Errno::EDQUOT | Errno::ENOSPC));
-        if is_full && self.forget_gathered() {
-            return dispatch::serve_waiting(self.handler.as_ref(), incoming, out, may_wait);
-        }
-        served
     }
 
     /// Serves one message. With a place to put things off, what asks to be durable goes there; and
@@ -666,16 +642,9 @@ impl Shared {
                 return true;
             }
         };
-        let is_taken_over = match &incoming.operation {
-            Operation::Forget { nlookup } => {
-                let forget = Forget { ino: incoming.header.nodeid, nlookup: *nlookup };
-                self.forgets.gather(std::iter::once(forget))
-            }
-            Operation::BatchForget { .. } if message.len() >= LARGE_BYTES => self.forgets.push(message),
-            Operation::BatchForget { forgets } => self.forgets.gather(forgets.clone()),
-            _ => false,
-        };
-        if is_taken_over {
+        let is_large =
+            matches!(incoming.operation, Operation::BatchForget { .. }) && message.len() >= LARGE_BYTES;
+        if is_large && self.forgets.push(message) {
             return true;
         }
         let may_wait = put_off.as_ref().is_none_or(|put_off| put_off.syncs.is_empty());
@@ -708,7 +677,8 @@ impl Shared {
                 return false;
             }
         }
-        let Served { outcome, stale, panicked } = self.serve_decoded(&incoming, out.payload(), may_wait);
+        let Served { outcome, stale, panicked } =
+            dispatch::serve_waiting(self.handler.as_ref(), &incoming, out.payload(), may_wait);
         if !may_wait && outcome == Outcome::Failed(Errno::EAGAIN) {
             return false;
         }
@@ -775,7 +745,8 @@ impl Server for Shared {
         if !may_wait && !self.handler.is_quick(&incoming.operation) {
             return false;
         }
-        let Served { outcome, stale, panicked } = self.serve_decoded(&incoming, out, may_wait);
+        let Served { outcome, stale, panicked } =
+            dispatch::serve_waiting(self.handler.as_ref(), &incoming, out, may_wait);
         if !may_wait && outcome == Outcome::Failed(Errno::EAGAIN) {
             if !is_write {
                 payload[..size].copy_from_slice(scratch);

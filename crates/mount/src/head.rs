@@ -344,7 +344,9 @@ impl Handler for HeadHandler {
     }
 
     fn forget(&self, forgets: &[Forget]) {
-        self.fs.forget_many(forgets.iter().map(|forget| (forget.ino, forget.nlookup)));
+        for forget in forgets {
+            self.fs.forget(forget.ino, forget.nlookup);
+        }
     }
 
     fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {

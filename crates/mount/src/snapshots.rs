@@ -376,15 +376,13 @@ impl Handler for SnapshotFolders {
     }
 
     fn forget(&self, forgets: &[Forget]) {
-        let mut of_head = Vec::with_capacity(forgets.len());
         for forget in forgets {
             match self.part(forget.ino) {
-                Ok(Part::Head) => of_head.push(*forget),
+                Ok(Part::Head) => self.head.read().forget(std::slice::from_ref(forget)),
                 Ok(Part::Snapshot(view, ino)) => self.forget_view(&view, ino, forget.nlookup),
                 _ => {}
             }
         }
-        self.head.read().forget(&of_head);
     }
 
     fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {

@@ -146,7 +146,7 @@ impl FileSystem {
         for orphan in fs.dataset.orphans()? {
             // On a read-only, full or damaged pool they wait for better days.
             if let Ok(inode) = fs.dataset.inode(orphan) {
-                fs.reclaim(&[inode]);
+                fs.reclaim(&inode);
             }
         }
         Ok(fs)
@@ -383,19 +383,16 @@ impl FileSystem {
 
     /// Gives back references that entries and opens took.
     pub fn forget(&self, ino: u64, refs: u64) {
-        self.forget_many(std::iter::once((ino, refs)));
-    }
-
-    /// The same for many inodes, each with how many. Files that nothing else kept are removed
-    /// together.
-    pub fn forget_many(&self, forgotten: impl Iterator<Item = (u64, u64)>) {
-        let forget = |(ino, refs)| self.dataset.forget_number(InodeId(ino), refs);
-        self.reclaim(&forgotten.filter_map(forget).collect::<Vec<_>>());
+        if let Some(orphan) = self.dataset.forget_number(InodeId(ino), refs) {
+            self.reclaim(&orphan);
+        }
     }
 
     /// The end of a use: the kernel's references are gone, files that only they kept are removed.
     pub fn forget_all(&self) {
-        self.reclaim(&self.dataset.forget_all());
+        for orphan in self.dataset.forget_all() {
+            self.reclaim(&orphan);
+        }
     }
 
     /// An inode by number, with one reference more: for listings with attributes.
@@ -408,9 +405,9 @@ impl FileSystem {
         Ok(self.inode(ino)?.record().generation)
     }
 
-    /// Removes orphans; what is refused now is done when the dataset is opened again.
-    pub(crate) fn reclaim(&self, orphans: &[Arc<Inode>]) {
-        let _ = self.dataset.reclaim(orphans);
+    /// Removes an orphan; what is refused now is done when the dataset is opened again.
+    pub(crate) fn reclaim(&self, inode: &Arc<Inode>) {
+        let _ = self.dataset.reclaim(inode);
     }
 
     /// Attributes.

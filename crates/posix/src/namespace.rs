@@ -388,7 +388,7 @@ impl FileSystem {
             Ok(inode)
         })?;
         if self.dataset.forget(&inode, 0) {
-            self.reclaim(&[inode]);
+            self.reclaim(&inode);
         }
         self.settle(parent)
     }
@@ -460,7 +460,7 @@ impl FileSystem {
         if let Some(target) = replaced
             && self.dataset.forget(&target, 0)
         {
-            self.reclaim(&[target]);
+            self.reclaim(&target);
         }
         self.settle(parent)
     }

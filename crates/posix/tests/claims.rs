@@ -92,45 +92,6 @@ fn orphans_are_reclaimed_at_open() {
     assert_eq!(world.blocks.live(), empty, "nothing of them is left");
 }
 
-#[test]
-fn files_that_are_forgotten_together_go_together() {
-    let mut world = world(4096);
-    let (empty, files) = (world.blocks.live(), world.fs.dataset().counters().files);
-    let name = |at: u64| format!("f{at}").into_bytes();
-    let mut made = Vec::new();
-    for at in 0..50 {
-        let ino = world.fs.mknod(ROOT, 1, &name(at), 0o644, 0).expect("makes").ino;
-        if at % 3 == 0 {
-            world.fs.write(ino, 0, &[3; 50_000], false).expect("writes");
-            world.fs.setxattr(ino, b"user.a", &[1; 3_000], 0).expect("sets");
-        }
-        made.push(ino);
-    }
-    // Numbers of those that go are no row without gaps: one is looked up twice, one keeps its name.
-    let (twice, kept) = (made[20], made[30]);
-    assert_eq!(world.fs.lookup(1, b"f20").expect("there").ino, twice);
-    (0..50).filter(|at| *at != 30).for_each(|at| world.fs.unlink(1, &name(at)).expect("removes"));
-    world.commit();
-    assert_eq!(world.fs.dataset().orphans().expect("listed").len(), 49);
-    // One comes twice, as it may in a message; the last one is nothing that was ever known.
-    let again = [(made[7], 1), (u64::MAX - 1, 1)];
-    world.fs.forget_many(made.iter().rev().map(|ino| (*ino, 1)).chain(again));
-    let left: Vec<u64> = world.fs.dataset().orphans().expect("listed").iter().map(|id| id.0).collect();
-    assert_eq!(left, [twice]);
-    assert_eq!(world.fs.getattr(twice).expect("it is held").nlink, 0);
-    world.fs.forget(twice, 1);
-    assert_eq!(world.fs.dataset().orphans().expect("listed"), []);
-    assert_eq!(world.fs.dataset().counters().files, files + 1);
-    assert_eq!(world.content(kept), vec![3; 50_000]);
-    world.commit();
-    world.check();
-    world.fs.unlink(1, b"f30").expect("removes");
-    world.commit();
-    world.reopen();
-    world.check();
-    assert_eq!(world.blocks.live(), empty, "nothing of them is left");
-}
-
 /// [posix.1]
 #[test]
 fn links_are_counted() {
