@@ -51,9 +51,14 @@ impl Guest {
         self.home.join("said")
     }
 
-    /// The tree as the guest sees it, one line an object.
+    /// The tree as the guest finds it when it has forgotten what it knew, one line an object.
     pub fn tree(&self) -> PathBuf {
         self.home.join("tree")
+    }
+
+    /// The tree as the guest knows it behind the suite.
+    pub fn known_tree(&self) -> PathBuf {
+        self.home.join("known")
     }
 
     /// Where it finds a directory of the pool.
@@ -87,7 +92,7 @@ impl Guest {
             environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect();
         let word = |path: &Path| quoted(&path.display().to_string());
         let (home, scratch, export) = (word(&self.home), word(&self.scratch), word(&self.export));
-        let (log, tree) = (word(&self.log()), word(&self.tree()));
+        let (log, known, tree) = (word(&self.log()), word(&self.known_tree()), word(&self.tree()));
         let options = format!("vers=3,tcp,port={0},mountport={0},mountproto=tcp,nolock,timeo=600", self.port);
         format!(
             "#!/bin/bash\n\
@@ -102,7 +107,8 @@ impl Guest {
              ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default dev eth0\n\
              if mount.nfs 10.0.2.2:{export} {MOUNT} -o {options}; then\n\
              {exports}cd {scratch}; bash {suite}\n\
-             cd /; sync; \"$SF\" lab tree-of \"$W\" > {tree}\n\
+             cd /; sync; \"$SF\" lab tree-of \"$W\" > {known}\n\
+             echo 2 > /proc/sys/vm/drop_caches; \"$SF\" lab tree-of \"$W\" > {tree}\n\
              umount {MOUNT} || echo 'FAIL unmount the guest cannot unmount what it mounted'\n\
              else echo 'FAIL mount the guest cannot mount the pool'; fi\n\
              sync; echo o > /proc/sysrq-trigger; sleep 60\n",
