@@ -141,16 +141,16 @@ impl Cover {
         Ok(())
     }
 
-    /// The device while no flight is in the air: none departs before it is given back.
-    fn grounded(&self) -> RwLockWriteGuard<'_, ParityDevice> {
+    /// The device while no step is running: none begins before it is given back.
+    fn between_steps(&self) -> RwLockWriteGuard<'_, ParityDevice> {
         loop {
             let parity = self.parity_mut();
-            if !parity.is_flying() {
+            if !parity.is_step_running() {
                 return parity;
             }
-            let air = Arc::clone(parity.air());
+            let running = Arc::clone(parity.running());
             drop(parity);
-            air.wait();
+            running.wait();
         }
     }
 
@@ -190,7 +190,7 @@ impl Cover {
     }
 
     /// Runs a change of the journal, after the end of a pass if there was no room. The lock is free
-    /// while a pass flies, so what was looked at before may have changed.
+    /// while a step runs, so what was looked at before may have changed.
     fn journaled<'c, T>(
         &'c self,
         mut parity: RwLockWriteGuard<'c, ParityDevice>,
@@ -216,23 +216,23 @@ impl Cover {
 }
 
 /// A step of a pass, which begins one if none is under way. The lock is taken to begin and to end
-/// it, and is free while tiles are read and stored. If a step is in the air already, waits until it
-/// has landed.
+/// it, and is free while tiles are read and stored. If a step is running already, waits until it
+/// has ended.
 ///
 /// # Errors
 /// A tile or the journal is damaged, or the medium fails: the pass begins anew then. A recovery
 /// reads: it goes on later.
 pub fn pass_step(parity: &SharedParity) -> Result<Option<Pass>, Error> {
-    let (departed, air) = {
+    let (begun, running) = {
         let parity = &mut *parity.write().unwrap_or_else(PoisonError::into_inner);
-        (parity.depart()?, Arc::clone(parity.air()))
+        (parity.begin_step()?, Arc::clone(parity.running()))
     };
-    let Some(flight) = departed else {
-        air.wait();
+    let Some(step) = begun else {
+        running.wait();
         return Ok(None);
     };
-    let landing = flight.fly();
-    parity.write().unwrap_or_else(PoisonError::into_inner).land(landing)
+    let result = step.run();
+    parity.write().unwrap_or_else(PoisonError::into_inner).end_step(result)
 }
 
 impl Covered {

@@ -2,10 +2,10 @@
 
 mod covered;
 mod device;
-mod flight;
 mod oracle;
 mod recovery;
 mod rekey;
 mod samples;
 mod statistics;
+mod step;
 mod store;

@@ -61,8 +61,8 @@ const REQUESTS: usize = 24;
 const MEMORY: [u64; 2] = [1 << 30, 1];
 /// Commits until all must be covered.
 const PATIENCE: usize = 200;
-/// Steps until a pass for deletes flies.
-const FLIGHT_PATIENCE: usize = 200;
+/// Steps of the pool until one of a pass for deletes is running.
+const STEP_PATIENCE: usize = 200;
 /// One whole life in so many is cut again.
 const SECOND_EVERY: u64 = 40;
 
@@ -113,7 +113,7 @@ pub struct Counts {
     pub interrupted: u64,
     /// Codes that were made anew.
     pub rekeyed: u64,
-    /// Changes in the middle of a flight.
+    /// Changes while a step of a pass is running.
     pub visited: u64,
 }
 
@@ -143,7 +143,7 @@ enum Step {
     Leave,
     /// Time passes, so that deletes and passes get their turn.
     Wait(usize),
-    /// Time passes until a step of a pass is in the air, and so many steps on; then a version of a
+    /// Time passes until a step of a pass is running, and so many steps on; then a version of a
     /// file is written, or the file removed.
     Beside(&'static str, bool, usize),
     /// The store loses so many objects, behind a commit.
@@ -228,9 +228,9 @@ fn parity(pool: &Pool) -> Option<ParityStatus> {
     pool.state().parity
 }
 
-/// True if a step of a pass is in the air.
-fn is_flying(pool: &Pool) -> bool {
-    parity(pool).and_then(|status| status.figures).is_some_and(|figures| figures.is_flying)
+/// True if a step of a pass is running.
+fn is_step_running(pool: &Pool) -> bool {
+    parity(pool).and_then(|status| status.figures).is_some_and(|figures| figures.is_step_running)
 }
 
 /// Lets time pass until the code covers all. [parity_histories.3]
@@ -373,11 +373,11 @@ impl Life {
         Ok(())
     }
 
-    /// Changes a file while a step of a pass is in the air: a former delete made one due. If none
-    /// comes, without one. Where nothing runs beside a step, it lands some steps behind.
+    /// Changes a file while a step of a pass is running: a former delete made one due. If none
+    /// comes, without one. Where nothing runs beside a step, it ends some steps later.
     fn beside(&mut self, name: &'static str, stays: bool, later: usize) -> Result<(), Failure> {
-        for round in 0..FLIGHT_PATIENCE {
-            if is_flying(self.pool()) {
+        for round in 0..STEP_PATIENCE {
+            if is_step_running(self.pool()) {
                 self.visited += 1;
                 // It has stored its tiles a step on, and nobody knows.
                 (0..later).for_each(|_| self.pool().step());
@@ -444,7 +444,7 @@ impl Life {
             Step::Interrupted(disk, operation, skip) => {
                 // A pass that cannot read ends the use of the device; a recovery that cannot does
                 // not.
-                while is_flying(self.pool()) {
+                while is_step_running(self.pool()) {
                     self.pool().step();
                 }
                 let disks = &self.machine.disks.all;

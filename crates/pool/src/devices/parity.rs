@@ -39,7 +39,7 @@ use steadfast_format::{
 };
 use steadfast_por::agent::Question;
 use steadfast_por::audit::Fault;
-use steadfast_por::parity::{Creation, Figures, Flight, Landing, Medium, ParityDevice, Pass, Standing};
+use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Pass, Standing, Step, StepResult};
 use steadfast_por::{CellId, Covered, PAYLOAD, Part, Payload, SharedParity, bound};
 
 /// Name of the feature.
@@ -97,13 +97,13 @@ struct CatchUp {
     /// When to look for more.
     look_ns: u64,
     /// A step of a pass between two calls, where nothing runs beside it.
-    aloft: Option<Aloft>,
+    step: Option<StepState>,
 }
 
-/// A step of a pass in the air.
-enum Aloft {
-    Departed(Flight),
-    Flown(Landing),
+/// A step of a pass that has not ended.
+enum StepState {
+    Begun(Step),
+    Ran(StepResult),
 }
 
 type PassStep = std::result::Result<Option<Pass>, steadfast_por::parity::Error>;
@@ -538,7 +538,7 @@ impl Devices {
                 return Ok(Some(PINNED));
             }
             // A put that found no room does a step.
-            if code.is_flying() && parity.catch_up.lock().aloft.is_none() {
+            if code.is_step_running() && parity.catch_up.lock().step.is_none() {
                 return Ok(Some(PAUSE));
             }
             let figures = code.figures();
@@ -573,25 +573,25 @@ impl Devices {
         }
     }
 
-    /// A step of a pass. Where nothing runs beside it, it departs, flies and lands in three calls:
-    /// commits come between. Not while a put may find no room, and wait for the landing.
+    /// A step of a pass. Where nothing runs beside it, it begins, runs and ends in three calls:
+    /// commits come between. Not while a put may find no room, and wait for its end.
     fn step_of_pass(&self, parity: &Parity, code: &SharedParity, is_pressing: bool) -> PassStep {
-        let aloft = parity.catch_up.lock().aloft.take();
-        let next = match aloft {
+        let state = parity.catch_up.lock().step.take();
+        let next = match state {
             None if is_pressing || self.core.env.tasks.is_concurrent() => {
                 return steadfast_por::pass_step(code);
             }
-            None => writing(code).depart()?.map(Aloft::Departed),
-            Some(Aloft::Departed(flight)) => Some(Aloft::Flown(flight.fly())),
-            Some(Aloft::Flown(landing)) => return writing(code).land(landing),
+            None => writing(code).begin_step()?.map(StepState::Begun),
+            Some(StepState::Begun(step)) => Some(StepState::Ran(step.run())),
+            Some(StepState::Ran(result)) => return writing(code).end_step(result),
         };
-        parity.catch_up.lock().aloft = next;
+        parity.catch_up.lock().step = next;
         Ok(None)
     }
 
-    /// Ends a step of a pass that is in the air between two calls: a recovery would wait for it.
-    fn bring_down(&self, parity: &Parity, code: &SharedParity) {
-        while parity.catch_up.lock().aloft.is_some() {
+    /// Ends a step of a pass that has begun in an earlier call: a recovery would wait for it.
+    fn end_begun_step(&self, parity: &Parity, code: &SharedParity) {
+        while parity.catch_up.lock().step.is_some() {
             // If it fails, whoever reads the code hears of it.
             let _ = self.step_of_pass(parity, code, true);
         }
@@ -810,7 +810,7 @@ impl Devices {
         self.core.check_writable()?;
         let (parity, code) = self.code()?;
         self.core.check_ours()?;
-        self.bring_down(&parity, &code);
+        self.end_begun_step(&parity, &code);
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
         let repair = steadfast_por::repair(&stores, &self.core.env, memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon.
@@ -893,7 +893,7 @@ impl Devices {
         self.core.check_writable()?;
         let (parity, code) = self.code()?;
         self.core.check_ours()?;
-        self.bring_down(&parity, &code);
+        self.end_begun_step(&parity, &code);
         let outcome = self.rekey_code(&parity, (&recovered.lost_cells, loss_ppm), memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon, and the rest of those
         // that were left out.

@@ -45,7 +45,7 @@ pub fn rekey(
     let covers = stores_of(stores);
     let Some((_, first)) = covers.values().next() else { return Ok(Rekey::default()) };
     let before = {
-        let parity = &mut *first.grounded();
+        let parity = &mut *first.between_steps();
         let left_out = match lost {
             Some(lost) => lost.iter().filter_map(|id| segment_of(parity, *id)).collect(),
             None => parity.left_out(),
@@ -66,7 +66,7 @@ pub fn rekey(
         if is_half {
             passes_while(first, stop, |parity| parity.tail() < position && !is_done(parity, before))?;
         }
-        let snapshot = first.grounded().snapshot();
+        let snapshot = first.between_steps().snapshot();
         let read = |segment: ParitySegment, bytes: &mut Vec<u8>| {
             let store = covers.get(&segment.store);
             if store.is_none_or(|(store, _)| store.read_object(segment, bytes).is_err()) {

@@ -68,7 +68,7 @@ pub fn repair(
     let mut repair = Repair::default();
     let mut done = BTreeSet::new();
     let outcome = loop {
-        let snapshot = first.grounded().snapshot();
+        let snapshot = first.between_steps().snapshot();
         let limits = (memory, stop);
         match round(&snapshot, &covers, env, limits, &mut done, &mut repair, watch) {
             Ok(true) => {}

@@ -13,13 +13,13 @@ use zeroize::Zeroize;
 
 use super::contents::{Code, Contents, Entry, Next, Stored};
 use super::error::{Error, Result};
-use super::flight::Air;
 use super::geometry::{BLOCK, Geometry, record_size};
 use super::medium::Medium;
 use super::pass::Passing;
 use super::recovery::Snapshot;
 use super::rekey::Wish;
 use super::source::Source;
+use super::step::Running;
 use super::tags::TagArea;
 use crate::audit::{SegmentCells, Stratum};
 use crate::bound::Plan;
@@ -98,8 +98,8 @@ pub struct Figures {
     pub journal_used: u64,
     /// Number of the last pass.
     pub generation: u64,
-    /// A step of a pass is in the air.
-    pub is_flying: bool,
+    /// A step of a pass is running.
+    pub is_step_running: bool,
     /// Segments that the code covers.
     pub segments: u64,
     /// Bytes of the whole device.
@@ -149,8 +149,8 @@ pub struct ParityDevice {
     pub(super) came_in: u64,
     /// Each recovery that reads has a copy: then no pass runs.
     pub(super) pin: Arc<()>,
-    /// Tells whether a flight is in the air.
-    pub(super) air: Arc<Air>,
+    /// Tells whether a step is running.
+    pub(super) running: Arc<Running>,
 }
 
 impl ParityDevice {
@@ -273,7 +273,7 @@ impl ParityDevice {
             has_failed: false,
             came_in: 0,
             pin: Arc::new(()),
-            air: Arc::default(),
+            running: Arc::default(),
             header,
         };
         device.read_manifest()?;
@@ -373,7 +373,7 @@ impl ParityDevice {
             journal_size: self.now.source.geometry.journal_size,
             journal_used: self.journal_bytes(),
             generation: self.header.sequence,
-            is_flying: self.is_flying(),
+            is_step_running: self.is_step_running(),
             segments: self.now.segments.len() as u64,
             bytes: self.now.source.geometry.size_for(&self.header),
             next: self.now.next.as_ref().map(|next| {
@@ -455,10 +455,10 @@ impl ParityDevice {
     /// there.
     ///
     /// # Panics
-    /// If a flight is in the air: its end would free what the snapshot names [por.18].
+    /// If a step is running: its end would free what the snapshot names [por.18].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        assert!(!self.is_flying(), "[por.18]: a snapshot is taken on the ground");
+        assert!(!self.is_step_running(), "[por.18]: a snapshot is taken between steps");
         Snapshot { now: self.now.clone(), cells: self.cells, end: self.end, _pin: Arc::clone(&self.pin) }
     }
 

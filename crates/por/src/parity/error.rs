@@ -66,9 +66,9 @@ pub enum Error {
         /// Bytes that are free.
         free: u64,
     },
-    /// Another step of a pass is in the air.
+    /// Another step of a pass is running.
     #[error("another step of a pass is under way")]
-    Flying,
+    StepRunning,
     /// Passes wait for a recovery, which reads the tiles.
     #[error("a recovery reads the parity; passes wait until it ends")]
     Recovering,

@@ -36,23 +36,23 @@
 //!     sum of the cells of the manifest at the end but for the segments that are left out. One
 //!     header makes it the code, when each of its tiles has reached the tail.
 //!     test: `a_crash_at_any_write_of_a_re_key_leaves_a_whole_code`
-//! [por.18] At most one step of a pass flies. While it does, no snapshot is taken, no code is
+//! [por.18] At most one step of a pass runs. While it does, no snapshot is taken, no code is
 //!     begun, and nothing is stored for a re-key: each of them names what the step replaces.
-//!     `Flight::depart`, tests: `no_snapshot_is_taken_in_a_flight`,
-//!     `what_comes_while_a_step_flies_belongs_to_the_next_pass`
-//! [por.19] A flight writes to slots that no tile has, to units of tags and to a manifest that no
+//!     `Step::begin`, tests: `no_snapshot_is_taken_in_a_step`,
+//!     `what_comes_while_a_step_runs_belongs_to_the_next_pass`
+//! [por.19] A step writes to slots that no tile has, to units of tags and to a manifest that no
 //!     header names, and then heads or a header. So it overwrites nothing that others read.
-//!     `ParityDevice::land_tiles`
-//! [por.20] A flight folds the records that were there when its pass began, and no other. A cell
+//!     `ParityDevice::end_tiles`
+//! [por.20] A step folds the records that were there when its pass began, and no other. A cell
 //!     that comes or leaves meanwhile has a record at the pass's end or behind it, which is where
 //!     the cut of each tile points.
-//!     `ParityDevice::take`, test: `what_comes_while_a_step_flies_belongs_to_the_next_pass`
-//! [por.21] Memory says what is stored behind the last flush of a flight, not before. A flight that
-//!     does not land, or a flush that fails for anyone, ends the use of the device: no head is
+//!     `ParityDevice::take`, test: `what_comes_while_a_step_runs_belongs_to_the_next_pass`
+//! [por.21] Memory says what is stored behind the last flush of a step, not before. A step that
+//!     does not end, or a flush that fails for anyone, ends the use of the device: no head is
 //!     written behind it.
-//!     tests: `a_crash_in_a_flight_with_others_beside_leaves_a_whole_code`,
-//!     `a_flight_that_does_not_land_stops_the_device`,
-//!     `a_flush_that_fails_beside_a_flight_stops_it`
+//!     tests: `a_crash_in_a_step_with_others_beside_leaves_a_whole_code`,
+//!     `a_step_that_does_not_end_stops_the_device`,
+//!     `a_flush_that_fails_beside_a_step_stops_it`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -77,19 +77,19 @@
 mod contents;
 mod device;
 mod error;
-mod flight;
 mod geometry;
 mod medium;
 mod pass;
 mod recovery;
 mod rekey;
 mod source;
+mod step;
 mod tags;
 
 pub use device::{Creation, Figures, Flusher, NextFigures, ParityDevice, Standing, tags_of};
 pub use error::{Error, Result};
-pub use flight::{Air, Flight, Landing};
 pub use medium::Medium;
 pub use pass::Pass;
 pub use recovery::{Found, Outcome, Search, Snapshot};
 pub use rekey::{MadeTiles, Stage};
+pub use step::{Running, Step, StepResult};

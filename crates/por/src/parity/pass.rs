@@ -1,6 +1,6 @@
 //! A pass: brings all tiles to the end of the journal, a few at a time, and then moves the tail.
 //!
-//! Between two steps, and while one of them flies, records may come: they lie behind the pass's end
+//! Between two steps, and while one of them runs, records may come: they lie behind the pass's end
 //! and belong to the next one [por.20].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use steadfast_format::parity::{ParityManifest, ParitySegment, RecordKind, check_
 use super::contents::{Code, Entry, Next, Stored, WindowCell};
 use super::device::ParityDevice;
 use super::error::{Error, Result};
-use super::flight::{Air, End, Flight, Landing, Load, Sum, Taken, Tiles};
 use super::rekey::Wish;
+use super::step::{End, Running, Step, StepResult, StepWork, Sum, Taken, Tiles};
 
 /// Outcome of a pass.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -83,22 +83,22 @@ impl ParityDevice {
     ///
     /// # Errors
     /// A tile or the journal is damaged, or the medium fails: the pass begins anew then. A recovery
-    /// reads, or another step is in the air: it goes on later.
+    /// reads, or another step is running: it goes on later.
     pub fn pass_step(&mut self) -> Result<Option<Pass>> {
-        let flight = self.depart()?.ok_or(Error::Flying)?;
-        self.land(flight.fly())
+        let step = self.begin_step()?.ok_or(Error::StepRunning)?;
+        self.end_step(step.run())
     }
 
-    /// Begins a step of a pass, which flies without the device. `None` if one is in the air
+    /// Begins a step of a pass, which runs without the device. `None` if one is running
     /// [por.18].
     ///
     /// # Errors
     /// As of [`ParityDevice::pass_step`].
-    pub fn depart(&mut self) -> Result<Option<Flight>> {
-        if self.is_flying() {
+    pub fn begin_step(&mut self) -> Result<Option<Step>> {
+        if self.is_step_running() {
             return Ok(None);
         }
-        self.has_failed |= self.air.is_lost();
+        self.has_failed |= self.running.is_lost();
         if self.has_failed() {
             return Err(Error::Failed);
         }
@@ -107,16 +107,16 @@ impl ParityDevice {
         }
         let mut passing = self.passing.take().unwrap_or_else(|| self.begin_pass());
         let behind = [Which::Present, Which::Next].into_iter();
-        let load = match behind.rev().rfind(|which| !passing.work(*which).behind.is_empty()) {
-            Some(which) => Load::Tiles(self.take_tiles(which, &mut passing)),
-            None => Load::End(Box::new(self.prepare_end(&passing))),
+        let work = match behind.rev().rfind(|which| !passing.work(*which).behind.is_empty()) {
+            Some(which) => StepWork::Tiles(self.take_tiles(which, &mut passing)),
+            None => StepWork::End(Box::new(self.prepare_end(&passing))),
         };
         self.passing = Some(passing);
-        Ok(Some(self.send(load)))
+        Ok(Some(self.send(work)))
     }
 
-    pub(super) fn send(&self, load: Load) -> Flight {
-        Flight::depart(&self.air, self.now.source.clone(), self.header.pool, load)
+    pub(super) fn send(&self, work: StepWork) -> Step {
+        Step::begin(&self.running, self.now.source.clone(), self.header.pool, work)
     }
 
     /// Ends a step of a pass: what it stored is what the code has from now on [por.21].
@@ -125,32 +125,32 @@ impl ParityDevice {
     /// As of [`ParityDevice::pass_step`].
     ///
     /// # Panics
-    /// If it departed from another device.
-    pub fn land(&mut self, landing: Landing) -> Result<Option<Pass>> {
-        let (load, outcome) = landing.land(&self.air);
-        // Its tiles are durable, or it says why not: so it lands beside a flush that failed, too.
-        let landed = match load {
+    /// If it began on another device.
+    pub fn end_step(&mut self, result: StepResult) -> Result<Option<Pass>> {
+        let (work, outcome) = result.end(&self.running);
+        // Its tiles are durable, or it says why not: so it ends beside a flush that failed, too.
+        let ended = match work {
             _ if self.has_failed => Err(Error::Failed),
-            Load::Tiles(tiles) => self.land_tiles(tiles, outcome).map(|()| None),
-            Load::End(end) => outcome.map(|()| Some(self.land_end(*end))),
+            StepWork::Tiles(tiles) => self.end_tiles(tiles, outcome).map(|()| None),
+            StepWork::End(end) => outcome.map(|()| Some(self.end_pass(*end))),
         };
-        self.has_failed |= matches!(landed, Err(Error::Io { .. }));
-        if !matches!(landed, Ok(None)) {
+        self.has_failed |= matches!(ended, Err(Error::Io { .. }));
+        if !matches!(ended, Ok(None)) {
             self.passing = None;
         }
-        landed
+        ended
     }
 
-    /// True if a step of a pass is in the air.
+    /// True if a step of a pass is running.
     #[must_use]
-    pub fn is_flying(&self) -> bool {
-        self.air.is_flying()
+    pub fn is_step_running(&self) -> bool {
+        self.running.is_step_running()
     }
 
     /// To wait until none is.
     #[must_use]
-    pub fn air(&self) -> &Arc<Air> {
-        &self.air
+    pub fn running(&self) -> &Arc<Running> {
+        &self.running
     }
 
     /// A put found no room in the journal: passes begin sooner from now on.
@@ -246,28 +246,28 @@ impl ParityDevice {
 
     /// Puts stored tiles in the place of their former generations. If the room of the next code
     /// failed, that is given up.
-    fn land_tiles(&mut self, landed: Tiles, outcome: Result<()>) -> Result<()> {
+    fn end_tiles(&mut self, ended: Tiles, outcome: Result<()>) -> Result<()> {
         if matches!(outcome, Err(Error::NoRoom { .. })) {
             self.now.next = None;
             return outcome;
         }
-        let code = match landed.which {
+        let code = match ended.which {
             Which::Present => Some(&mut self.now.code),
             Which::Next => self.now.next.as_mut().map(|next| &mut next.code),
         };
-        let code = code.expect("[por.18]: the code stays while it flies");
-        assert_eq!(code.number, landed.number, "[por.18]: the code stays while it flies");
-        for Taken { tile, before, slot, sum, hash } in landed.tiles {
+        let code = code.expect("[por.18]: the code stays while a step runs");
+        assert_eq!(code.number, ended.number, "[por.18]: the code stays while a step runs");
+        for Taken { tile, before, slot, sum, hash } in ended.tiles {
             let is_used = code.tiles.iter().any(|stored| stored.slot == Some(slot));
             assert!(!is_used, "[por.19]: slot {slot} was of no tile");
-            assert_eq!(code.tile(tile).generation, before.generation, "[por.18]: one flight at a time");
+            assert_eq!(code.tile(tile).generation, before.generation, "[por.18]: one step at a time");
             match (sum, hash, &outcome) {
                 (Sum::Damaged, ..) => {
                     code.free.push(slot);
                     code.replace(tile, Stored::default());
                 }
                 (_, Some(hash), Ok(())) => {
-                    let (generation, cut) = (before.generation + 1, landed.cut);
+                    let (generation, cut) = (before.generation + 1, ended.cut);
                     code.replace(tile, Stored { slot: Some(slot), generation, cut, hash });
                 }
                 _ => code.free.push(slot),
@@ -277,7 +277,7 @@ impl ParityDevice {
     }
 
     /// Settles what the end of a pass stores. Units of tags are taken here; nobody reads them
-    /// before it has landed.
+    /// before it has ended.
     fn prepare_end(&mut self, passing: &Passing) -> End {
         let root = &self.root_key;
         let (mut segments, mut next) = (passing.segments.clone(), self.now.next.clone());
@@ -320,9 +320,9 @@ impl ParityDevice {
         End { end: passing.end, header, manifest, tags, next, is_switch, has_begun }
     }
 
-    fn land_end(&mut self, landed: End) -> Pass {
-        let End { end, header, mut next, is_switch, has_begun, .. } = landed;
-        assert_eq!(header.sequence, self.header.sequence + 1, "[por.18]: one flight at a time");
+    fn end_pass(&mut self, ended: End) -> Pass {
+        let End { end, header, mut next, is_switch, has_begun, .. } = ended;
+        assert_eq!(header.sequence, self.header.sequence + 1, "[por.18]: one step at a time");
         self.header = header;
         // Those of the manifest, which has them in memory's order.
         let passing = self.passing.take();

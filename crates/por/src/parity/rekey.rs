@@ -18,10 +18,10 @@ use steadfast_format::parity::ParitySegment;
 use super::contents::{Code, Contents, Next};
 use super::device::{ParityDevice, cell_id, ids, size};
 use super::error::{Error, Result};
-use super::flight::{Load, Sum as NewSum};
 use super::geometry::Slots;
 use super::pass::{Change, Which};
 use super::recovery::{Search, Share, Snapshot, Sum, Turns, locked, places};
+use super::step::{StepWork, Sum as NewSum};
 use crate::bound::Plan;
 use crate::cell::PAYLOAD;
 use crate::code::{Place, Rows};
@@ -69,14 +69,14 @@ impl ParityDevice {
     /// There is no room, or the medium fails.
     ///
     /// # Panics
-    /// If a flight is in the air: it may be about to end what is begun anew [por.18].
+    /// If a step is running: it may be about to end what is begun anew [por.18].
     pub fn begin_rekey(
         &mut self,
         left_out: &BTreeSet<ParitySegment>,
         loss_ppm: Option<u32>,
         random: &dyn Random,
     ) -> Result<()> {
-        assert!(!self.is_flying(), "[por.18]: a code is begun on the ground");
+        assert!(!self.is_step_running(), "[por.18]: a code is begun between steps");
         let left_out: BTreeSet<ParitySegment> = left_out.intersection(&self.now.segments).copied().collect();
         let wished = self.wish.as_ref().map(|wish| wish.loss_ppm);
         let next_loss = wished.or(self.now.next.as_ref().map(|next| next.code.loss_ppm));
@@ -161,11 +161,11 @@ impl ParityDevice {
         let group = made.tiles.split_off(made.tiles.len().saturating_sub(spare as usize));
         let is_named = next.is_some();
         if is_named {
-            assert!(!self.is_flying(), "[por.18]: what is made is stored beside no pass");
+            assert!(!self.is_step_running(), "[por.18]: what is made is stored beside no pass");
             let group = group.into_iter().map(|(tile, sum)| (tile, NewSum::Made(Some(sum)))).collect();
             let tiles = self.take(Which::Next, false, (made.cut, Arc::new([])), group);
-            let flight = self.send(Load::Tiles(tiles));
-            self.land(flight.fly())?;
+            let step = self.send(StepWork::Tiles(tiles));
+            self.end_step(step.run())?;
         }
         Ok(is_named && !made.tiles.is_empty())
     }

@@ -1,5 +1,5 @@
 //! The bytes of a parity device, read and written without its lock: a part of its contents, of a
-//! snapshot, and of a flight.
+//! snapshot, and of a step.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

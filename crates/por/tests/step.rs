@@ -1,4 +1,4 @@
-//! Steps of passes that fly: what happens beside them, and what a crash leaves.
+//! Steps of passes: changes beside one that runs, and what a crash leaves.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -109,16 +109,16 @@ impl Scene {
         self.given.lock().unwrap().add(device, id, cells * PAYLOAD - 5).unwrap();
     }
 
-    /// In the middle of a flight segments come, and one goes that the tiles have, one that the pass
+    /// While a step runs segments come, and one goes that the tiles have, one that the pass
     /// under way takes in, and one that came this moment.
     fn meanwhile(&self) -> impl FnOnce() + Send + use<> {
         let (parity, given) = (Arc::clone(&self.parity), Arc::clone(&self.given));
         move || {
-            let device = &mut *parity.write().expect("nobody holds the lock in a flight");
+            let device = &mut *parity.write().expect("nobody holds the lock while a step runs");
             let given = &mut *given.lock().unwrap();
-            assert!(device.is_flying());
-            assert!(matches!(device.pass_step(), Err(Error::Flying)), "[por.18]");
-            assert!(device.depart().unwrap().is_none(), "[por.18]");
+            assert!(device.is_step_running());
+            assert!(matches!(device.pass_step(), Err(Error::StepRunning)), "[por.18]");
+            assert!(device.begin_step().unwrap().is_none(), "[por.18]");
             assert!(device.audit_tiles(20, &*Env::seeded(3).random).unwrap().is_empty());
             let came = given.add(device, 20, 3 * PAYLOAD).unwrap();
             let named = |id| move |(known, _): &(_, _)| *known == SegmentId(id);
@@ -140,7 +140,7 @@ fn ids(device: &ParityDevice) -> Vec<u64> {
 
 /// [por.20]: at any write of a pass others come and go; they belong to the next one.
 #[test]
-fn what_comes_while_a_step_flies_belongs_to_the_next_pass() {
+fn what_comes_while_a_step_runs_belongs_to_the_next_pass() {
     for write in 0.. {
         let scene = Scene::new();
         scene.visited.at(write, scene.meanwhile());
@@ -169,7 +169,7 @@ fn what_comes_while_a_step_flies_belongs_to_the_next_pass() {
 
 /// [por.9], [por.21]: the power goes at any write or flush behind that, too.
 #[test]
-fn a_crash_in_a_flight_with_others_beside_leaves_a_whole_code() {
+fn a_crash_in_a_step_with_others_beside_leaves_a_whole_code() {
     let (stride, seeds) = if is_long() { (1, 4) } else { (3, 1) };
     for seed in 0..seeds {
         for write in 0.. {
@@ -261,22 +261,22 @@ fn a_slot_is_taken_again_behind_a_durable_head() {
     given.lock().unwrap().check(&open(&after, 9).unwrap());
 }
 
-/// A flight that never lands: nobody knows what it stored, so nothing more is stored.
+/// A step that never ends: nobody knows what it stored, so nothing more is stored.
 #[test]
-fn a_flight_that_does_not_land_stops_the_device() {
+fn a_step_that_does_not_end_stops_the_device() {
     let scene = Scene::new();
     let device = &mut *scene.parity.write().unwrap();
-    drop(device.depart().unwrap().unwrap());
-    assert!(!device.is_flying());
-    assert!(matches!(device.depart().err(), Some(Error::Failed)));
+    drop(device.begin_step().unwrap().unwrap());
+    assert!(!device.is_step_running());
+    assert!(matches!(device.begin_step().err(), Some(Error::Failed)));
     assert!(device.has_failed());
     scene.given.lock().unwrap().check(device);
 }
 
-/// A flush that fails while a step flies is told to the step, too, whoever asked for it: no head is
+/// A flush that fails while a step runs is told to the step, too, whoever asked for it: no head is
 /// written behind it.
 #[test]
-fn a_flush_that_fails_beside_a_flight_stops_it() {
+fn a_flush_that_fails_beside_a_step_stops_it() {
     let scene = Scene::new();
     let (parity, state) = (Arc::clone(&scene.parity), Arc::clone(&scene.visited.medium.0));
     let (given, single) = (Arc::clone(&scene.given), Arc::clone(&scene.visited.single));
@@ -299,10 +299,10 @@ fn a_flush_that_fails_beside_a_flight_stops_it() {
 
 #[test]
 #[should_panic(expected = "[por.18]")]
-fn no_snapshot_is_taken_in_a_flight() {
+fn no_snapshot_is_taken_in_a_step() {
     let scene = Scene::new();
     let device = &mut *scene.parity.write().unwrap();
-    let _flight = device.depart().unwrap().unwrap();
+    let _step = device.begin_step().unwrap().unwrap();
     let _snapshot = device.snapshot();
 }
 
@@ -347,17 +347,17 @@ fn a_full_journal_holds_up_writers_until_a_pass_ends() {
     assert!(repair.from_code.is_complete() && repair.unsound.is_empty());
 }
 
-/// A recovery that is asked for in the middle of a flight begins when that has landed.
+/// A recovery that is asked for while a step runs begins when that has ended.
 #[test]
-fn a_recovery_waits_for_the_landing() {
+fn a_recovery_waits_for_the_end_of_a_step() {
     let world = World::new(22);
     (1..=6).for_each(|id| _ = world.put(id, 30 * PAYLOAD));
     world.drop_object(2);
-    let flight = world.parity.write().unwrap().depart().unwrap().unwrap();
+    let step = world.parity.write().unwrap().begin_step().unwrap().unwrap();
     std::thread::scope(|scope| {
         let repair = scope.spawn(|| world.repair());
-        let landing = flight.fly();
-        assert!(world.parity.write().unwrap().land(landing).unwrap().is_none());
+        let result = step.run();
+        assert!(world.parity.write().unwrap().end_step(result).unwrap().is_none());
         let repair = repair.join().unwrap();
         assert!(repair.restored == [SegmentId(2)] && repair.unsound.is_empty());
     });

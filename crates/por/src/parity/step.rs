@@ -1,9 +1,9 @@
-//! A flight: the part of a step of a pass that takes no lock. Decision 0258.
+//! A step of a pass: its work takes no lock. Decision 0258.
 //!
 //! ```text
-//! [depart, lock held]→ in the air: reads, sums, writes, flushes ─[land, lock held]→ in memory
+//! [begins, lock held]→ runs: reads, sums, writes, flushes ─[ends, lock held]→ in memory
 //! ```
-//! All that a flight reads and writes is settled when it departs: records up to the end of its
+//! All that a step reads and writes is settled when it begins: records up to the end of its
 //! pass, slots that no tile has, units of tags and the area of a manifest that no header names. So
 //! others add, remove, read and audit meanwhile. Invariants [por.18] to [por.21].
 
@@ -29,75 +29,75 @@ const BATCH: usize = 1024;
 const SPAN: u16 = 256;
 const SPARSE: usize = 8;
 
-/// Whether a flight is in the air, and how to wait until it has landed.
+/// Whether a step is running, and how to wait until it has ended.
 #[derive(Default)]
-pub struct Air {
-    state: Mutex<Aloft>,
-    landed: Condvar,
+pub struct Running {
+    state: Mutex<State>,
+    ended: Condvar,
 }
 
 #[derive(Default)]
-struct Aloft {
-    is_flying: bool,
-    /// One was dropped in the air: nobody knows what it wrote.
+struct State {
+    is_running: bool,
+    /// One was dropped before its end: nobody knows what it wrote.
     is_lost: bool,
 }
 
-impl Air {
-    fn state(&self) -> MutexGuard<'_, Aloft> {
+impl Running {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_flying(&self) -> bool {
-        self.state().is_flying
+    pub(super) fn is_step_running(&self) -> bool {
+        self.state().is_running
     }
 
-    /// True if a flight ended without landing, as by a panic.
+    /// True if a step was dropped before its end, as by a panic.
     pub(super) fn is_lost(&self) -> bool {
         self.state().is_lost
     }
 
-    /// Waits until no flight is in the air. The device's lock must be free: landing takes it.
+    /// Waits until no step is running. The device's lock must be free: the end of a step takes it.
     pub fn wait(&self) {
         let mut state = self.state();
-        while state.is_flying {
-            state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.is_running {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-/// Marks that a flight is in the air.
+/// Marks that a step is running.
 struct Mark {
-    air: Arc<Air>,
-    has_landed: bool,
+    running: Arc<Running>,
+    has_ended: bool,
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        let mut state = self.air.state();
-        state.is_flying = false;
-        state.is_lost |= !self.has_landed;
+        let mut state = self.running.state();
+        state.is_running = false;
+        state.is_lost |= !self.has_ended;
         drop(state);
-        self.air.landed.notify_all();
+        self.running.ended.notify_all();
     }
 }
 
-/// A step of a pass that has departed.
-pub struct Flight {
+/// A step of a pass that has begun.
+pub struct Step {
     source: Source,
     pool: PoolGuid,
-    load: Load,
+    work: StepWork,
     mark: Mark,
 }
 
-/// A step of a pass that is to land.
-pub struct Landing {
-    load: Load,
+/// A step of a pass that has run and is to end.
+pub struct StepResult {
+    work: StepWork,
     outcome: Result<()>,
     mark: Mark,
 }
 
-pub(super) enum Load {
+pub(super) enum StepWork {
     Tiles(Tiles),
     End(Box<End>),
 }
@@ -105,7 +105,7 @@ pub(super) enum Load {
 /// Tiles that are to be stored as new generations.
 pub(super) struct Tiles {
     pub which: Which,
-    /// One that is damaged ends the flight, though it can be made again.
+    /// One that is damaged ends the step, though it can be made again.
     pub needs_all: bool,
     /// Number of the map.
     pub number: u64,
@@ -116,10 +116,10 @@ pub(super) struct Tiles {
     pub tiles: Vec<Taken>,
 }
 
-/// A tile of a flight.
+/// A tile of a step.
 pub(super) struct Taken {
     pub tile: u32,
-    /// As it was stored when the flight departed.
+    /// As it was stored when the step began.
     pub before: Stored,
     /// Slot for the new generation, which no tile has [por.10].
     pub slot: u32,
@@ -138,7 +138,7 @@ pub(super) enum Sum {
     Damaged,
 }
 
-/// A cell of the window, and the tile of the flight that it belongs to.
+/// A cell of the window, and the tile of the step that it belongs to.
 type Wanted = (WindowCell, usize);
 
 /// End of a pass.
@@ -154,34 +154,34 @@ pub(super) struct End {
     pub has_begun: bool,
 }
 
-impl Flight {
-    pub(super) fn depart(air: &Arc<Air>, source: Source, pool: PoolGuid, load: Load) -> Flight {
-        let mut state = air.state();
-        assert!(!state.is_flying, "[por.18]: one flight at a time");
-        state.is_flying = true;
+impl Step {
+    pub(super) fn begin(running: &Arc<Running>, source: Source, pool: PoolGuid, work: StepWork) -> Step {
+        let mut state = running.state();
+        assert!(!state.is_running, "[por.18]: one step at a time");
+        state.is_running = true;
         drop(state);
-        Flight { source, pool, load, mark: Mark { air: Arc::clone(air), has_landed: false } }
+        Step { source, pool, work, mark: Mark { running: Arc::clone(running), has_ended: false } }
     }
 
     /// Does the work. The device's lock should be free.
     #[must_use]
-    pub fn fly(self) -> Landing {
-        let Flight { source, pool, mut load, mark } = self;
-        let outcome = match &mut load {
-            Load::Tiles(tiles) => tiles.store(&source, pool),
-            Load::End(end) => end.store(&source),
+    pub fn run(self) -> StepResult {
+        let Step { source, pool, mut work, mark } = self;
+        let outcome = match &mut work {
+            StepWork::Tiles(tiles) => tiles.store(&source, pool),
+            StepWork::End(end) => end.store(&source),
         };
-        Landing { load, outcome, mark }
+        StepResult { work, outcome, mark }
     }
 }
 
-impl Landing {
-    /// Ends the flight: the caller has the device's lock.
-    pub(super) fn land(self, air: &Arc<Air>) -> (Load, Result<()>) {
-        let Landing { load, outcome, mut mark } = self;
-        assert!(Arc::ptr_eq(air, &mark.air), "[por.18]: it lands where it departed");
-        mark.has_landed = true;
-        (load, outcome)
+impl StepResult {
+    /// Ends the step: the caller has the device's lock.
+    pub(super) fn end(self, running: &Arc<Running>) -> (StepWork, Result<()>) {
+        let StepResult { work, outcome, mut mark } = self;
+        assert!(Arc::ptr_eq(running, &mark.running), "[por.18]: it ends where it began");
+        mark.has_ended = true;
+        (work, outcome)
     }
 }
 
