@@ -12,18 +12,15 @@ use crate::simd;
 /// Bytes of a strip: four vectors of 64 bytes, so four independent sums.
 pub(crate) const STRIP: usize = 256;
 
-/// A piece of a cell or of a row.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(C, align(64))]
-pub(crate) struct Strip(pub [u8; STRIP]);
+/// A piece of a cell or of a row. Kernels take it at any address, and are fastest at multiples of
+/// 64.
+pub(crate) type Strip = [u8; STRIP];
 
-impl Strip {
-    pub const ZERO: Strip = Strip([0; STRIP]);
+pub(crate) const ZERO: Strip = [0; STRIP];
 
-    /// Adds another one.
-    pub fn add(&mut self, other: &Strip) {
-        self.0.iter_mut().zip(&other.0).for_each(|(sum, byte)| *sum ^= byte);
-    }
+/// Adds a strip to another one.
+pub(crate) fn add(sum: &mut Strip, other: &Strip) {
+    sum.iter_mut().zip(other).for_each(|(sum, byte)| *sum ^= byte);
 }
 
 /// For each output the inputs that are added to it.
@@ -98,8 +95,8 @@ pub(crate) fn follow_by(kernel: Kernel, lists: &Lists, given: usize, values: &mu
     }
     for step in 0..lists.len() {
         let (before, rest) = values.split_at_mut(given + step);
-        let mut sum = Strip::ZERO;
-        lists.of(step).iter().for_each(|&input| sum.add(&before[input as usize]));
+        let mut sum = ZERO;
+        lists.of(step).iter().for_each(|&input| add(&mut sum, &before[input as usize]));
         rest[0] = sum;
     }
 }
@@ -111,7 +108,7 @@ pub(crate) fn gather_by(kernel: Kernel, lists: &Lists, inputs: &[Strip], outputs
         return simd::gather(kernel, lists, inputs, outputs);
     }
     for (output, sum) in outputs.iter_mut().enumerate() {
-        lists.of(output).iter().for_each(|&input| sum.add(&inputs[input as usize]));
+        lists.of(output).iter().for_each(|&input| add(sum, &inputs[input as usize]));
     }
 }
 
@@ -121,9 +118,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn strips(seed: u64, count: usize) -> Vec<Strip> {
-        let mut strips = vec![Strip::ZERO; count];
+        let mut strips = vec![ZERO; count];
         let random = steadfast_env::Env::seeded(seed).random;
-        strips.iter_mut().for_each(|strip| random.fill(&mut strip.0));
+        strips.iter_mut().for_each(|strip| random.fill(strip));
         strips
     }
 
@@ -147,10 +144,10 @@ mod tests {
             let (inputs, before) = (strips(seed, 20), strips(seed ^ 1, lists.len()));
             // The definition, byte by byte.
             let expected: Vec<Strip> = (0..lists.len()).map(|output| {
-                Strip(std::array::from_fn(|at| {
+                std::array::from_fn(|at| {
                     let items = lists.of(output).iter();
-                    items.fold(before[output].0[at], |sum, &input| sum ^ inputs[input as usize].0[at])
-                }))
+                    items.fold(before[output][at], |sum, &input| sum ^ inputs[input as usize][at])
+                })
             }).collect();
             for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_supported()) {
                 let mut outputs = before.clone();
@@ -170,13 +167,13 @@ mod tests {
             let given = strips(seed, 10);
             let mut expected = given.clone();
             for list in &lists {
-                let mut sum = Strip::ZERO;
-                list.iter().for_each(|&input| sum.add(&expected[usize::from(input)]));
+                let mut sum = ZERO;
+                list.iter().for_each(|&input| add(&mut sum, &expected[usize::from(input)]));
                 expected.push(sum);
             }
             for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_supported()) {
                 let mut values = given.clone();
-                values.resize(10 + lists.len(), Strip([0xee; STRIP]));
+                values.resize(10 + lists.len(), [0xee; STRIP]);
                 follow_by(kernel, &listed(&lists), 10, &mut values);
                 prop_assert!(values == expected, "{}", kernel.name());
             }

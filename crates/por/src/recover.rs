@@ -2,7 +2,7 @@
 
 use crate::cell::{CellId, PAYLOAD, Payload, Tag};
 use crate::code::{ROWS, Rows};
-use crate::gather::{STRIP, Strip, follow_by};
+use crate::gather::{STRIP, ZERO, follow_by};
 use crate::kernel::Kernel;
 use crate::solve::solve;
 use crate::tag::{Proven, TagKeys};
@@ -93,13 +93,13 @@ impl Tile {
         let tags = solution.program.run(self.tags.clone());
         let mut contents: Vec<Box<Payload>> = solution.found.iter().map(|_| blank()).collect();
         // One strip of all rows and steps is about as large as the second cache.
-        let mut values = vec![Strip::ZERO; ROWS + steps.len()];
+        let mut values = vec![ZERO; ROWS + steps.len()];
         let strips = if contents.is_empty() { 0 } else { STRIPS };
-        for (at, rows) in self.strips.chunks_exact(ROWS).enumerate().take(strips) {
+        for (at, rows) in self.strips().chunks_exact(ROWS).enumerate().take(strips) {
             values[..ROWS].copy_from_slice(rows);
             follow_by(kernel, steps, ROWS, &mut values);
             for ((_, step), content) in solution.found.iter().zip(&mut contents) {
-                content.as_chunks_mut::<STRIP>().0[at] = values[ROWS + step].0;
+                content.as_chunks_mut::<STRIP>().0[at] = values[ROWS + step];
             }
         }
         let mut recovery = Recovery::default();

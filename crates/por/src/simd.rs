@@ -102,7 +102,7 @@ const AHEAD: usize = 12;
 #[inline(always)]
 fn prefetch(strip: &Strip) {
     #[cfg(target_arch = "x86_64")]
-    for line in strip.0.as_chunks::<64>().0 {
+    for line in strip.as_chunks::<64>().0 {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: it reads nothing, and the address is that of a reference.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
@@ -125,14 +125,14 @@ macro_rules! gather {
                 if list.is_empty() {
                     continue;
                 }
-                let vectors = strip.0.as_chunks_mut::<$bytes>().0;
+                let vectors = strip.as_chunks_mut::<$bytes>().0;
                 let mut sums = [zero(); VECTORS];
                 for (sum, vector) in sums.iter_mut().zip(vectors.iter()) {
                     *sum = load(vector);
                 }
                 for &input in list {
                     ahead.next().into_iter().for_each(|&input| prefetch(&inputs[input as usize]));
-                    let vectors = inputs[input as usize].0.as_chunks::<$bytes>().0;
+                    let vectors = inputs[input as usize].as_chunks::<$bytes>().0;
                     for (sum, vector) in sums.iter_mut().zip(vectors) {
                         *sum = add(*sum, load(vector));
                     }
@@ -152,12 +152,12 @@ macro_rules! gather {
                 for &input in lists.of(step) {
                     // One that is yet to be computed was written a moment ago.
                     ahead.next().and_then(|&input| before.get(input as usize)).into_iter().for_each(prefetch);
-                    let vectors = before[input as usize].0.as_chunks::<$bytes>().0;
+                    let vectors = before[input as usize].as_chunks::<$bytes>().0;
                     for (sum, vector) in sums.iter_mut().zip(vectors) {
                         *sum = add(*sum, load(vector));
                     }
                 }
-                for (vector, sum) in rest[0].0.as_chunks_mut::<$bytes>().0.iter_mut().zip(sums) {
+                for (vector, sum) in rest[0].as_chunks_mut::<$bytes>().0.iter_mut().zip(sums) {
                     store(vector, sum);
                 }
             }

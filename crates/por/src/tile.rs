@@ -1,8 +1,10 @@
 //! Tiles: rows of the code in memory, and batches of cells that are added to or taken from them.
 
+use steadfast_device::Buffer;
+
 use crate::cell::PAYLOAD;
 use crate::code::{ROWS, Rows};
-use crate::gather::{Lists, STRIP, Strip, gather_by};
+use crate::gather::{Lists, STRIP, Strip, ZERO, add, gather_by};
 use crate::kernel::Kernel;
 use crate::tag::Proven;
 
@@ -12,12 +14,16 @@ pub(crate) const STRIPS: usize = PAYLOAD / STRIP;
 /// A tile: 2,048 rows, each with the sum of its cells' contents and the sum of their tags.
 ///
 /// In memory and where it is stored it lies by strips: the first 256 bytes of all rows, then the
-/// next 256 of all rows, and so on; then the tags.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// next 256 of all rows, and so on; then the tags. So it is read and written from where it lies.
+#[derive(Clone)]
 pub struct Tile {
-    pub(crate) strips: Vec<Strip>,
+    /// As it is stored, but for the tags: those are written when it is to be stored.
+    bytes: Buffer,
     pub(crate) tags: Vec<u128>,
 }
+
+/// Bytes of contents in a tile.
+const CONTENTS: usize = ROWS * PAYLOAD;
 
 impl Tile {
     /// Bytes of a tile.
@@ -26,7 +32,18 @@ impl Tile {
     /// The tile of no cells.
     #[must_use]
     pub fn empty() -> Tile {
-        Tile { strips: vec![Strip::ZERO; STRIPS * ROWS], tags: vec![0; ROWS] }
+        // Memory that was used before need not come from the kernel.
+        let mut bytes = Buffer::to_fill(Self::SIZE);
+        bytes.fill(0);
+        Tile { bytes, tags: vec![0; ROWS] }
+    }
+
+    pub(crate) fn strips(&self) -> &[Strip] {
+        self.bytes[..CONTENTS].as_chunks().0
+    }
+
+    fn strips_mut(&mut self) -> &mut [Strip] {
+        self.bytes[..CONTENTS].as_chunks_mut().0
     }
 
     /// Adds the cells of a batch; a cell that is in the tile is taken out.
@@ -40,9 +57,9 @@ impl Tile {
     /// If the processor has no such kernel.
     pub fn apply_by(&mut self, kernel: Kernel, batch: &Batch) {
         let lists = Lists::of_outputs(ROWS, batch.rows.iter());
-        let count = batch.rows.len();
-        for (at, rows) in self.strips.chunks_exact_mut(ROWS).enumerate() {
-            gather_by(kernel, &lists, &batch.strips[at * batch.stride..][..count], rows);
+        let (count, inputs) = (batch.rows.len(), batch.strips.as_chunks().0);
+        for (at, rows) in self.strips_mut().chunks_exact_mut(ROWS).enumerate() {
+            gather_by(kernel, &lists, &inputs[at * batch.stride..][..count], rows);
         }
         for (rows, tag) in batch.rows.iter().zip(&batch.tags) {
             rows.iter().for_each(|&row| self.tags[usize::from(row)] ^= tag);
@@ -52,21 +69,17 @@ impl Tile {
     /// Adds another one, row by row, of which these are the stored bytes.
     pub(crate) fn add_bytes(&mut self, other: &[u8]) {
         assert_eq!(other.len(), Self::SIZE, "bytes of a tile");
-        let (strips, tags) = other.split_at(ROWS * PAYLOAD);
-        for (sum, strip) in self.strips.iter_mut().zip(strips.as_chunks::<STRIP>().0) {
-            sum.0.iter_mut().zip(strip).for_each(|(sum, byte)| *sum ^= byte);
-        }
-        let tags = tags.as_chunks().0.iter().map(|tag| u128::from_le_bytes(*tag));
-        self.tags.iter_mut().zip(tags).for_each(|(sum, tag)| *sum ^= tag);
+        let (strips, tags) = other.split_at(CONTENTS);
+        self.strips_mut().iter_mut().zip(strips.as_chunks().0).for_each(|(sum, strip)| add(sum, strip));
+        self.tags.iter_mut().zip(tags_of(tags)).for_each(|(sum, tag)| *sum ^= tag);
     }
 
     /// Its bytes as they are stored.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(Self::SIZE);
-        self.strips.iter().for_each(|strip| bytes.extend_from_slice(&strip.0));
-        self.tags.iter().for_each(|tag| bytes.extend_from_slice(&tag.to_le_bytes()));
-        bytes
+    pub fn stored_bytes(&mut self) -> &[u8] {
+        let tags = self.bytes[CONTENTS..].as_chunks_mut().0;
+        tags.iter_mut().zip(&self.tags).for_each(|(bytes, tag)| *bytes = tag.to_le_bytes());
+        &self.bytes
     }
 
     /// The tile of stored bytes.
@@ -74,28 +87,43 @@ impl Tile {
     /// # Panics
     /// If they are not [`Tile::SIZE`] bytes.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Tile {
+    pub fn from_bytes(bytes: Buffer) -> Tile {
         assert_eq!(bytes.len(), Self::SIZE, "bytes of a tile");
-        let (strips, tags) = bytes.split_at(ROWS * PAYLOAD);
-        Tile {
-            strips: strips.as_chunks().0.iter().map(|strip| Strip(*strip)).collect(),
-            tags: tags.as_chunks().0.iter().map(|tag| u128::from_le_bytes(*tag)).collect(),
-        }
+        let tags = tags_of(&bytes[CONTENTS..]).collect();
+        Tile { bytes, tags }
     }
 
     /// True if every row is zero: all that was added was taken out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.strips.iter().all(|strip| *strip == Strip::ZERO) && self.tags.iter().all(|tag| *tag == 0)
+        self.strips().iter().all(|strip| *strip == ZERO) && self.tags.iter().all(|tag| *tag == 0)
     }
 }
 
+impl PartialEq for Tile {
+    fn eq(&self, other: &Tile) -> bool {
+        self.strips() == other.strips() && self.tags == other.tags
+    }
+}
+
+impl Eq for Tile {}
+
+impl std::fmt::Debug for Tile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tile").field("is_empty", &self.is_empty()).finish_non_exhaustive()
+    }
+}
+
+fn tags_of(bytes: &[u8]) -> impl Iterator<Item = u128> {
+    bytes.as_chunks().0.iter().map(|tag| u128::from_le_bytes(*tag))
+}
+
 /// Cells of one tile that are added or taken out together.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Batch {
     capacity: usize,
     /// By strip, then by cell.
-    strips: Vec<Strip>,
+    strips: Buffer,
     /// From a cell's strip to its next one. Odd, so that the strips of a cell fall into different
     /// sets of the caches.
     stride: usize,
@@ -112,7 +140,7 @@ impl Batch {
     pub fn new(capacity: usize) -> Batch {
         assert!(capacity > 0, "a batch has room");
         let stride = capacity | 1;
-        let strips = vec![Strip::ZERO; STRIPS * stride];
+        let strips = Buffer::to_fill(STRIPS * stride * STRIP);
         Batch {
             capacity,
             strips,
@@ -153,8 +181,9 @@ impl Batch {
     pub fn add(&mut self, cell: Proven<'_>, rows: Rows) {
         assert!(!self.is_full(), "a batch of {} cells is full", self.capacity);
         let at = self.rows.len();
+        let strips: &mut [Strip] = self.strips.as_chunks_mut().0;
         for (strip, bytes) in cell.payload().as_chunks::<STRIP>().0.iter().enumerate() {
-            self.strips[strip * self.stride + at].0 = *bytes;
+            strips[strip * self.stride + at] = *bytes;
         }
         self.tags.push(u128::from_le_bytes(cell.tag().0));
         self.rows.push(rows);

@@ -364,3 +364,25 @@ fn a_recovery_waits_for_the_end_of_a_step() {
     world.pass();
     assert!(world.repair().unsound.is_empty());
 }
+
+/// A step collects 2,048 cells of a tile before it adds them, and 8,192 of all its tiles.
+#[test]
+fn tiles_take_in_more_cells_than_a_step_holds_at_once() {
+    for cells in [7000, 12_000] {
+        let creation = Creation { cells: 30_000, loss_ppm: 100_000, journal_bytes: 64 << 20, ..SMALL };
+        let medium = tempfile::tempfile().unwrap();
+        medium.set_len(creation.bytes()).unwrap();
+        let random = Env::seeded(5).random;
+        let mut device = ParityDevice::create(Box::new(medium), &creation, &*random).unwrap();
+        assert_eq!(device.figures().tiles, 2);
+        let mut given = Given::default();
+        for round in 0..2 {
+            for at in 0..cells / 1000 {
+                given.add(&mut device, 1 + at as u64 + 100 * round, 1000 * PAYLOAD - 7).unwrap();
+            }
+            device.pass().unwrap();
+            let outcome = given.recovered(&device, |id| id.index % 16 == 1);
+            assert!(outcome.from_code.is_complete() && outcome.unsound.is_empty());
+        }
+    }
+}

@@ -278,7 +278,7 @@ fn cover(words: &[String]) -> Result<ExitCode, String> {
     let tell = |counts: &parity_histories::Counts| {
         format!(
             "{} states judged, {} opened, {} of these lived on, {} cut again; {} of stores that had lost objects, {} objects came \
-             back, {} recoveries and re-keys were interrupted, {} codes made anew, {} changes while a pass flew",
+             back, {} recoveries and re-keys were interrupted, {} codes made anew, {} changes while a step of a pass ran",
             commas(counts.states),
             commas(counts.opened),
             commas(counts.whole),

@@ -2,12 +2,17 @@
 //! `iris-audit` and `iris-recover`: the lab starts this program and draws what it prints.
 //!
 //! ```text
-//! cargo run --release -p steadfast-por --example retrievability -- encode|audit|recover [OPTIONS]
+//! cargo run --release -p steadfast-por --example retrievability -- MODE [OPTIONS]
+//!   MODE             encode, audit, recover or ingest
 //!   --rounds 5       rounds of each rate
 //!   --cells 32768    cells in memory
 //!   --audits 10000   audits of each damaged store
 //!   --tiles 4        tiles of the code whose losses come back
 //!   --trials 40      recoveries at each loss
+//!   --mebibytes 256  content that is put beside a parity device
+//!   --device 256     MiB of that
+//!   --directory .    where its file is
+//!   --rate 1000000   MB/s of the way to the store, which is memory
 //! ```
 //!
 //! It prints one JSON document. Times are processor time of one thread, so that other work of the
@@ -15,6 +20,7 @@
 
 mod audit;
 mod encode;
+mod ingest;
 mod recover;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -33,13 +39,31 @@ struct Options {
     audits: u32,
     tiles: u32,
     trials: u32,
+    mebibytes: usize,
+    device: usize,
+    directory: String,
+    rate: u32,
 }
 
 impl Options {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
-        let mut options = Options { rounds: 5, cells: 32 << 10, audits: 10_000, tiles: 4, trials: 40 };
+        let mut options = Options {
+            rounds: 5,
+            cells: 32 << 10,
+            audits: 10_000,
+            tiles: 4,
+            trials: 40,
+            mebibytes: 256,
+            device: 256,
+            directory: ".".to_owned(),
+            rate: 1_000_000,
+        };
         while let Some(name) = words.next() {
             let value = words.next().ok_or_else(|| format!("{name} needs a value"))?;
+            if name == "--directory" {
+                options.directory = value;
+                continue;
+            }
             let number: u32 = value.parse().map_err(|error| format!("{name} {value}: {error}"))?;
             let places = usize::try_from(number).expect("32 bits");
             match name.as_str() {
@@ -49,6 +73,9 @@ impl Options {
                 "--audits" => options.audits = number,
                 "--tiles" => options.tiles = number,
                 "--trials" => options.trials = number,
+                "--mebibytes" => options.mebibytes = places,
+                "--device" => options.device = places,
+                "--rate" => options.rate = number,
                 _ => return Err(format!("{name} is no option")),
             }
         }
@@ -63,7 +90,8 @@ fn main() {
         "encode" => Ok(encode::run(&options)),
         "audit" => Ok(audit::run(&options)),
         "recover" => Ok(recover::run(&options)),
-        _ => Err("give encode, audit or recover".to_owned()),
+        "ingest" => ingest::run(&options),
+        _ => Err("give encode, audit, recover or ingest".to_owned()),
     });
     match done {
         Ok(fields) => println!("{{\"format\":\"steadfast-retrievability\",\"version\":1,{fields}}}"),

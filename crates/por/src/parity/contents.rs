@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_crypto::{Key, hash};
+use steadfast_device::Buffer;
 use steadfast_format::SegmentId;
 use steadfast_format::parity::{ParitySegment, RecordKind};
 
@@ -216,7 +217,7 @@ impl Contents {
     }
 
     /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
-    pub fn read_tile(&self, code: &Code, tile: u32) -> Result<Option<Vec<u8>>> {
+    pub fn read_tile(&self, code: &Code, tile: u32) -> Result<Option<Buffer>> {
         self.source.read_tile(code.slots, code.tile(tile))
     }
 

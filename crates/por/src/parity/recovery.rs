@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use steadfast_device::Buffer;
 use steadfast_env::{Env, Job};
 use steadfast_format::SegmentId;
 use steadfast_format::parity::ParitySegment;
@@ -166,10 +167,10 @@ impl Sum {
     }
 
     /// Adds the bytes of a stored tile.
-    fn add(&mut self, stored: &[u8]) {
+    fn add(&mut self, stored: Buffer) {
         match &mut self.tile {
             None => self.tile = Some(Tile::from_bytes(stored)),
-            Some(tile) => tile.add_bytes(stored),
+            Some(tile) => tile.add_bytes(&stored),
         }
     }
 }
@@ -440,7 +441,7 @@ impl Round<'_, '_> {
         let _turn = turns.take();
         stored.iter().try_for_each(|bytes| Contents::check_tile(&self.now.code, tile, bytes))?;
         let sum = &mut *locked(&self.sums[at]);
-        stored.iter().for_each(|bytes| sum.add(bytes));
+        stored.into_iter().for_each(|bytes| sum.add(bytes));
         if !leaving.is_empty() {
             self.now.apply_window(sum.tile.get_or_insert_with(Tile::empty), leaving)?;
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use steadfast_device::Buffer;
 use steadfast_format::parity::ParitySegment;
 
 use super::contents::{Entry, Stored, WindowCell};
@@ -101,8 +102,11 @@ impl Source {
     }
 
     /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
-    pub fn read_tile(&self, slots: Slots, stored: &Stored) -> Result<Option<Vec<u8>>> {
-        stored.slot.map(|slot| self.read(slots.slot(slot) + BLOCK, Tile::SIZE)).transpose()
+    pub fn read_tile(&self, slots: Slots, stored: &Stored) -> Result<Option<Buffer>> {
+        let Some(slot) = stored.slot else { return Ok(None) };
+        let mut bytes = Buffer::to_fill(Tile::SIZE);
+        self.read_into(slots.slot(slot) + BLOCK, &mut bytes)?;
+        Ok(Some(bytes))
     }
 
     /// Adds these cells of records of a window to a sum, or takes them out.
@@ -143,9 +147,8 @@ impl Source {
         position: u64,
         segment: ParitySegment,
         cells: &Range<u16>,
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) -> Result<Vec<Tag>> {
-        out.resize(cells.len() * PAYLOAD, 0);
         self.read_ring(position + BLOCK + u64::from(cells.start) * PAYLOAD as u64, out)?;
         let mut tags = vec![0; cells.len() * TAG];
         self.read_ring(tags_at(position, &segment) + u64::from(cells.start) * TAG as u64, &mut tags)?;

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use steadfast_crypto::hash;
+use steadfast_device::Buffer;
 use steadfast_format::PoolGuid;
 use steadfast_format::parity::{ParityHeader, ParitySegment, ParityTile};
 
@@ -23,8 +24,9 @@ use super::source::Source;
 use crate::cell::{PAYLOAD, TAG};
 use crate::tile::{Batch, Tile};
 
-/// Cells that are added to a tile at once.
-const BATCH: usize = 1024;
+/// Cells that a step has in memory at once, and those of one tile.
+const CELLS_AT_ONCE: usize = 8192;
+const BATCH: usize = 2048;
 /// Cells of a record that are read at once, if one in so many of them is wanted.
 const SPAN: u16 = 256;
 const SPARSE: usize = 8;
@@ -188,21 +190,10 @@ impl StepResult {
 impl Tiles {
     /// [por.10], [por.11]
     fn store(&mut self, source: &Source, pool: PoolGuid) -> Result<()> {
-        let (which, slots) = (self.which, self.slots);
-        let write = |at: u64, bytes: &[u8]| match source.write(at, bytes) {
-            Err(Error::Io { offset, source, .. }) if which == Which::Next => {
-                Err(Error::NoRoom { offset, source })
-            }
-            outcome => outcome,
-        };
-        let mut sums = self.stored(source)?;
-        self.add_window(source, &mut sums)?;
-        for (taken, sum) in self.tiles.iter_mut().zip(sums) {
-            let Some((sum, _)) = sum else { continue };
-            let bytes = sum.to_bytes();
-            write(slots.slot(taken.slot) + BLOCK, &bytes)?;
-            taken.hash = Some(hash(&bytes));
-        }
+        let mut tiles = std::mem::take(&mut self.tiles);
+        let stored = tiles.chunk_by_mut(at_once()).try_for_each(|some| self.store_some(source, some));
+        self.tiles = tiles;
+        stored?;
         // Records are durable with the tiles, before a head says that they are in them: a crash
         // would leave a tile with cells that no record names.
         source.flush(self.cut)?;
@@ -216,52 +207,75 @@ impl Tiles {
                 cut: self.cut,
                 hash: hash_of_tile,
             };
-            write(slots.slot(taken.slot), &padded(head.encode(hash)))?;
+            self.write(source, self.slots.slot(taken.slot), &padded(head.encode(hash)))?;
         }
         source.flush(self.cut)
     }
 
-    /// The tiles as they are stored. One of the next code that is damaged is made again; the code
-    /// does not take the place of the other one without it.
-    fn stored(&mut self, source: &Source) -> Result<Vec<Option<(Tile, Batch)>>> {
-        let mut sums = Vec::with_capacity(self.tiles.len());
-        for taken in &mut self.tiles {
-            let (cells, sum) = match &mut taken.sum {
-                Sum::Damaged => (0, None),
-                Sum::Made(tile) => (0, tile.take()),
-                Sum::With(cells) => match source.read_tile(self.slots, &taken.before)? {
-                    None => (cells.len(), Some(Tile::empty())),
-                    Some(bytes) => {
-                        let sum = taken.before.check(taken.tile, &bytes).map(|()| Tile::from_bytes(&bytes));
-                        (cells.len(), sum.ok())
-                    }
-                },
-            };
-            if sum.is_none() {
-                if self.which == Which::Present {
-                    return Err(Error::TileDamaged(taken.tile));
-                }
-                taken.sum = Sum::Damaged;
-                if self.needs_all {
-                    return Err(Error::TileDamaged(taken.tile));
-                }
+    fn write(&self, source: &Source, at: u64, bytes: &[u8]) -> Result<()> {
+        match source.write(at, bytes) {
+            Err(Error::Io { offset, source, .. }) if self.which == Which::Next => {
+                Err(Error::NoRoom { offset, source })
             }
-            sums.push(sum.map(|sum| (sum, Batch::new(cells.clamp(1, BATCH)))));
+            outcome => outcome,
         }
-        Ok(sums)
     }
 
-    /// Adds cells of the window, or takes them out, record by record: most of a small code's tiles
-    /// are in a group, and so are most cells of a record.
-    fn add_window(&self, source: &Source, sums: &mut [Option<(Tile, Batch)>]) -> Result<()> {
-        let mut wanted: Vec<Wanted> = Vec::new();
-        for (at, taken) in self.tiles.iter().enumerate() {
-            if let Sum::With(cells) = &taken.sum {
-                wanted.extend(cells.iter().map(|cell| (*cell, at)));
+    /// Stores some tiles. Their cells are read together; the tiles pass through memory one by one.
+    fn store_some(&self, source: &Source, tiles: &mut [Taken]) -> Result<()> {
+        let mut sums: Vec<Collected> = tiles.iter().map(Collected::of).collect();
+        self.add_window(source, tiles, &mut sums)?;
+        for (taken, collected) in tiles.iter_mut().zip(sums) {
+            let Collected { tile, batch } = collected;
+            let tile = if tile.is_some() { tile } else { self.stored(source, taken)? };
+            let Some(mut tile) = tile else { continue };
+            if !batch.is_empty() {
+                tile.apply(&batch);
+            }
+            // The next tile takes its memory.
+            drop(batch);
+            let bytes = tile.stored_bytes();
+            self.write(source, self.slots.slot(taken.slot) + BLOCK, bytes)?;
+            taken.hash = Some(hash(bytes));
+        }
+        Ok(())
+    }
+
+    /// A tile as it is stored. One of the next code that is damaged is made again; the code does
+    /// not take the place of the other one without it.
+    fn stored(&self, source: &Source, taken: &mut Taken) -> Result<Option<Tile>> {
+        let tile = match &mut taken.sum {
+            Sum::Damaged => None,
+            Sum::Made(tile) => tile.take(),
+            Sum::With(_) => match source.read_tile(self.slots, &taken.before)? {
+                None => Some(Tile::empty()),
+                Some(bytes) => {
+                    let is_right = taken.before.check(taken.tile, &bytes).is_ok();
+                    is_right.then(|| Tile::from_bytes(bytes))
+                }
+            },
+        };
+        if tile.is_none() {
+            if self.which == Which::Present {
+                return Err(Error::TileDamaged(taken.tile));
+            }
+            taken.sum = Sum::Damaged;
+            if self.needs_all {
+                return Err(Error::TileDamaged(taken.tile));
             }
         }
+        Ok(tile)
+    }
+
+    /// Collects cells of the window for tiles, record by record: most of a small code's tiles are
+    /// in a group, and so are most cells of a record.
+    fn add_window(&self, source: &Source, tiles: &mut [Taken], sums: &mut [Collected]) -> Result<()> {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for (at, taken) in tiles.iter().enumerate() {
+            wanted.extend(taken.cells().iter().map(|cell| (*cell, at)));
+        }
         wanted.sort_unstable_by_key(|(cell, _)| (cell.entry, cell.index));
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::to_fill(usize::from(SPAN) * PAYLOAD);
         for record in wanted.chunk_by(|(a, _), (b, _)| (a.entry, a.index / SPAN) == (b.entry, b.index / SPAN))
         {
             let first = record[0].0;
@@ -273,26 +287,55 @@ impl Tiles {
                 false => vec![(span, record)],
             };
             for (span, wanted) in spans {
-                let tags = source.record_cells(position, segment, &span, &mut buffer)?;
+                let (payloads, _) = buffer[..span.len() * PAYLOAD].as_chunks_mut::<PAYLOAD>();
+                let tags = source.record_cells(position, segment, &span, payloads.as_flattened_mut())?;
                 for (cell, at) in wanted {
                     let within = usize::from(cell.index - span.start);
-                    let payload = &buffer.as_chunks::<PAYLOAD>().0[within];
                     let id = cell_id(segment, cell.index);
-                    let proven = source.keys.prove(id, payload, tags[within]);
-                    let Some((sum, batch)) = &mut sums[*at] else { continue };
-                    batch.add(proven.ok_or(Error::JournalDamaged(position))?, cell.rows);
+                    let proven = source.keys.prove(id, &payloads[within], tags[within]);
+                    let proven = proven.ok_or(Error::JournalDamaged(position))?;
+                    let Collected { tile, batch } = &mut sums[*at];
                     if batch.is_full() {
-                        sum.apply(batch);
+                        if tile.is_none() {
+                            *tile = self.stored(source, &mut tiles[*at])?;
+                        }
+                        tile.iter_mut().for_each(|tile| tile.apply(batch));
                         batch.clear();
                     }
+                    batch.add(proven, cell.rows);
                 }
             }
         }
-        for (sum, batch) in sums.iter_mut().flatten().filter(|(_, batch)| !batch.is_empty()) {
-            sum.apply(batch);
-            batch.clear();
-        }
         Ok(())
+    }
+}
+
+/// Cells that are to be added to a tile, and the tile itself once there was no more room for them.
+struct Collected {
+    tile: Option<Tile>,
+    batch: Batch,
+}
+
+impl Collected {
+    fn of(taken: &Taken) -> Collected {
+        Collected { tile: None, batch: Batch::new(taken.cells().len().clamp(1, BATCH)) }
+    }
+}
+
+impl Taken {
+    /// Cells of records that are to be added.
+    fn cells(&self) -> &[WindowCell] {
+        if let Sum::With(cells) = &self.sum { cells } else { &[] }
+    }
+}
+
+/// True for tiles whose cells are in memory together.
+fn at_once() -> impl FnMut(&Taken, &Taken) -> bool {
+    let mut cells = None;
+    move |first, next| {
+        let together = cells.unwrap_or(first.cells().len()) + next.cells().len();
+        cells = (together <= CELLS_AT_ONCE).then_some(together);
+        cells.is_some()
     }
 }
 
