@@ -39,10 +39,10 @@ pub const POOL: &[Property] = &[
     setting(
         "ashift",
         "ASHIFT",
-        "9 to 13, or 0 for the default of 12",
+        "9 to 13, or 0 for the default",
         Kind::Number { min: 0, max: 13 },
         "12",
-        "Allocation unit as a power of two: 12 is 4 KiB.",
+        "Allocation unit as a power of two: 12 is 4 KiB. The default is 10 where all devices are stores of objects, which have no sectors.",
     )
     .changes(Change::AtCreation),
     setting(

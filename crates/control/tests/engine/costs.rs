@@ -38,6 +38,25 @@ pub(super) fn set(house: &House, property: &str, value: &str) -> Result<Outcome,
     house.host().call(&caller(), request)
 }
 
+/// A store has no sectors, so units are small there; 0 is the default, too.
+#[test]
+fn units_are_small_where_all_devices_are_stores() {
+    let (_clock, house) = on_a_folder("units");
+    assert_eq!(property(&house, "ashift"), "10");
+    for (name, wished, units) in [("given", "11", "11"), ("default", "0", "12")] {
+        let mut request = house.create_request(name, &format!("{name}.img"));
+        if name == "given" {
+            let objects = house.folder.join("others");
+            std::fs::create_dir(&objects).unwrap();
+            request.vdevs[0].devices = vec![format!("file://{}", objects.display()).into()];
+        }
+        request.properties = Properties::from([("ashift".to_owned(), wished.to_owned())]);
+        house.create_pool(request).unwrap();
+        let info = house.host().call(&caller(), PoolList { names: vec![name.into()] }).unwrap().remove(0);
+        assert_eq!(info.properties["ashift"].value, units, "{name}");
+    }
+}
+
 fn scrub_state(house: &House) -> String {
     status(house).scan.expect("a scrub was begun").state
 }

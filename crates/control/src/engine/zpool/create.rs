@@ -1,6 +1,6 @@
 //! `zpool create`: a new pool with its root file system.
 
-use crate::api::{Outcome, PoolCreate, Properties, VdevClass};
+use crate::api::{Outcome, PoolCreate, Properties, VdevClass, VdevSpec};
 use crate::caller::Caller;
 use crate::check::{
     FEATURE, OF_EVERY_ZFS_POOL, check_key, check_kind, check_new_features, check_vdevs, exact, name_refusal,
@@ -20,8 +20,10 @@ use steadfast_format::Feature;
 use steadfast_pool::{AuxHandles, CreateSpec, ImportSpec, NewName, ParityMedium, Pool};
 use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
 
-/// Default of `ashift`: an allocation unit of 4 KiB.
-const ASHIFT_DEFAULT: u8 = 12;
+/// Default of `ashift` on devices: an allocation unit of 4 KiB.
+const ASHIFT_DEVICES: u8 = 12;
+/// The same where there are stores of objects alone, which have no sectors: 1 KiB. Decision 0268.
+const ASHIFT_STORES: u8 = 10;
 
 impl Verb for PoolCreate {
     fn check(&mut self) -> Result<(), Refusal> {
@@ -58,10 +60,10 @@ impl Verb for PoolCreate {
         let altroot = altroot(&self.properties);
         let listed = listed(&self.properties, self.temporary_name.is_some())?;
         let ashift = match self.properties.get("ashift").map(|text| text.parse::<u8>()) {
-            None | Some(Ok(0)) => ASHIFT_DEFAULT,
+            None | Some(Ok(0)) => default_ashift(&self.vdevs),
             Some(Ok(ashift @ 9..=13)) => ashift,
             Some(_) => {
-                let what = "'ashift' must be 9 to 13, or 0 for the default of 12";
+                let what = "'ashift' must be 9 to 13, or 0 for the default: 12, on stores of objects 10";
                 return Err(Refusal::new(Code::PropValue, what).with("property", "ashift"));
             }
         };
@@ -138,6 +140,12 @@ impl Verb for PoolCreate {
         outcome.warnings.extend(probed);
         Ok(outcome)
     }
+}
+
+fn default_ashift(vdevs: &[VdevSpec]) -> u8 {
+    let holds_segments = |vdev: &&VdevSpec| matches!(vdev.class, VdevClass::Main | VdevClass::Special);
+    let mut devices = vdevs.iter().filter(holds_segments).flat_map(|vdev| &vdev.devices);
+    if devices.all(|device| stores::is_address(device)) { ASHIFT_STORES } else { ASHIFT_DEVICES }
 }
 
 /// Refuses a parity device that a new pool cannot have, before the pool is made.
