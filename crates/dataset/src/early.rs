@@ -7,16 +7,18 @@
 //!
 //! ## The idea
 //! A record that has become *complete* (every byte of it was written in the open txg) is listed.
-//! While the thread that commits has nothing to commit it takes the oldest listed ones, all but the
-//! latest [`LAG_BYTES`], and has them compressed, sealed, hashed and appended like a sync would.
+//! While the thread that commits has nothing to commit, or waits for a store, it takes the oldest
+//! listed ones, all but the latest [`LAG_BYTES`], and has them compressed, sealed, hashed and
+//! appended like a sync would.
 //! The pointer is kept with the record in memory, and nowhere else. When the txg closes, its sync
 //! puts the pointer into the extents; only what is not stored yet is written then.
 //!
 //! ## Why a crash does no harm
-//! Early writes and commits are made by the same thread, in turns ([`Dataset::write_early`] is
-//! called in the turn of a sync). So what is appended early in txg T lies behind the fill marks, or
-//! in slots that no row names, of the last commit, T-1, exactly as what the sync of T appends. A
-//! crash before T commits leaves no trace of it.
+//! Early writes are made in the turn of commits ([`Dataset::write_early`]). So what is appended
+//! early in txg T lies behind the fill marks, or in slots that no row names, of the last commit,
+//! T-1, exactly as what the sync of T appends. A crash before T commits leaves no trace of it. On
+//! stores of whole objects that holds beside the commit of T-1, too, once it has handed over its
+//! segments: T has others.
 //!
 //! ## Invariants
 //! [early.1] A pointer is kept only with the very bytes that were stored: the writer shares the
@@ -67,7 +69,7 @@ impl Dataset {
     }
 
     /// Stores complete records of the open txg, `txg`, if there are enough of them. True if it
-    /// stored some. Only the committing task calls it, in its turn. An error leaves everything to
+    /// stored some. It is called in the turn of commits alone. An error leaves everything to
     /// the sync of the txg.
     pub fn write_early(&self, txg: Txg) -> Result<bool> {
         let picked: Vec<Listed> = {

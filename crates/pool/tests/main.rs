@@ -17,6 +17,7 @@ mod dedup;
 mod destroyed_amid;
 mod destroyed_unread;
 mod diagnosis;
+mod early_store;
 mod estimates;
 mod faults;
 mod fencing;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::common::{
-    ME, MIB, ROOT, anchored_in, handle, import_spec, mount, noise, read_file, spec, write_file,
+    ME, MIB, ROOT, anchored_in, handle, import, import_spec, mount, noise, read_file, spec, write_file,
 };
 use steadfast_anchor::MemoryRegister;
 use steadfast_device::Operation;
@@ -165,7 +165,7 @@ impl Tasks for Beside {
     }
 
     fn parallelism(&self) -> usize {
-        self.0.parallelism()
+        self.0.parallelism().max(2)
     }
 
     fn is_concurrent(&self) -> bool {
@@ -220,6 +220,60 @@ fn a_large_file_is_put_side_by_side() {
     pool.sync().expect("committed");
     assert!(gathering.puts.lock().unwrap_or_else(PoisonError::into_inner).1, "so many were under way");
     assert!(read_file(&fs, ROOT, b"large") == content);
+}
+
+/// While the root of a commit is on its way, content of the next one is put: the root is held
+/// until a segment has come behind it [commit.9].
+#[test]
+fn content_is_stored_while_the_commit_before_waits_for_its_store() {
+    /// Roots and segments that came while roots are held.
+    #[derive(Default)]
+    struct Came {
+        holds: bool,
+        roots: usize,
+        segments: usize,
+    }
+    let came: Arc<(Mutex<Came>, Condvar)> = Arc::default();
+    let patience = Duration::from_secs(60);
+    let (store, seen) = (MemoryStore::new("bucket"), Arc::clone(&came));
+    let handle_of_store = store.handle(move |request| {
+        let mut now = seen.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_write = request.operation == Operation::Write && now.holds;
+        if is_write && request.name.starts_with("pool/root/") {
+            now.roots += 1;
+            seen.1.notify_all();
+            let waited = seen.1.wait_timeout_while(now, patience, |now| now.segments == 0);
+            let (mut now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            assert!(!timeout.timed_out(), "no segment comes while the root is on its way");
+            now.holds = false;
+        } else if is_write && now.roots > 0 {
+            now.segments += 1;
+            seen.1.notify_all();
+        }
+        None
+    });
+    let device = ObjectDevice::open(Arc::new(handle_of_store), Some(256 * MIB), [1; 16]).expect("a store");
+    let env = Env::real();
+    let env = Env { tasks: Arc::new(Beside(Arc::clone(&env.tasks))), ..env };
+    let pool = Pool::create(&env, spec(vec![handle(&Arc::new(device))], None)).expect("a pool");
+    let (first, next) = (noise(1, 300_000), noise(2, 24 << 20));
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"first", &first);
+        came.0.lock().unwrap().holds = true;
+        std::thread::scope(|scope| {
+            let commit = scope.spawn(|| pool.sync());
+            let now = came.0.lock().unwrap();
+            drop(came.1.wait_timeout_while(now, patience, |now| now.roots == 0).unwrap());
+            write_file(&fs, ROOT, b"next", &next);
+            commit.join().expect("it ends").expect("committed");
+        });
+    }
+    pool.export().expect("exported");
+    let again = ObjectDevice::open(Arc::new(store.handle(|_| None)), Some(256 * MIB), [1; 16]);
+    let pool = import(&Env::real(), vec![handle(&Arc::new(again.expect("a store")))], None).expect("imported");
+    let (fs, _handle) = mount(&pool, "tank");
+    assert!(read_file(&fs, ROOT, b"first") == first && read_file(&fs, ROOT, b"next") == next);
 }
 
 /// Each request takes longer than a look of a scrub may last: it gets on by one look a time.

@@ -13,6 +13,7 @@ use crate::devices::Handle;
 use crate::error::Error;
 use crate::row::FreedSlot;
 use crate::space::{Discard, Space, lock};
+use crate::uploads::Handed;
 use crate::{Class, SpaceChanges, SpaceTail};
 
 impl Space {
@@ -20,6 +21,14 @@ impl Space {
     /// this, as such a device takes a segment once; it returns when all of them are there. Comes
     /// after the tail's block was appended.
     pub fn flush_open(&self) -> Result<(), Error> {
+        let handed = self.hand_over()?;
+        self.finish_uploads(handed)
+    }
+
+    /// The first half of [`Space::flush_open`]: all appended bytes are on devices that can be
+    /// appended to, or on their way to others. [`Space::finish_uploads`] waits for these; what is
+    /// appended meanwhile is none of them.
+    pub fn hand_over(&self) -> Result<Handed, Error> {
         self.retry_uploads();
         let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
         let results: Vec<Mutex<Result<(), Error>>> = streams.iter().map(|_| Mutex::new(Ok(()))).collect();
@@ -33,7 +42,12 @@ impl Space {
         self.env.tasks.run_all(jobs.collect());
         let flushed =
             results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"));
-        flushed.and(self.finish_uploads())
+        let handed = self.handed();
+        if flushed.is_err() {
+            // Nobody goes on before they have ended.
+            let _ = self.finish_uploads(handed);
+        }
+        flushed.map(|()| handed)
     }
 
     /// Ends the open segments that are chosen.
@@ -46,7 +60,7 @@ impl Space {
                 self.close(&mut stream)?;
             }
         }
-        self.finish_uploads()
+        self.finish_uploads(self.handed())
     }
 
     /// Makes all devices' writes durable, in parallel. A device of a group that fails is given up

@@ -164,6 +164,7 @@ pub use moving::{Conversion, Moved};
 pub use pace::Pace;
 pub use read::READ_GAP_MAX;
 pub use space::Space;
+pub use uploads::Handed;
 pub use verify::ColumnFault;
 
 use steadfast_format::{Checksums, RelocationRow, SegmentId, SegmentRow};

@@ -12,9 +12,10 @@
 //! [uploads.1] Bytes stay in memory, where readers find them, until their put has succeeded. Until
 //!      then the row is open: nothing moves, cleans or mends it.
 //!      `Table::full`; assert: `Table::check`
-//! [uploads.2] No root names a segment whose put has not succeeded: `Space::flush_open` fails, or
-//!      returns when none is left.
-//!      test: `a_put_that_failed_is_made_again_by_the_next_flush`
+//! [uploads.2] No root names a segment whose put has not succeeded: `Space::finish_uploads` fails,
+//!      or returns when none is left of those that were handed over before.
+//!      tests: `a_put_that_failed_is_made_again_by_the_next_flush`,
+//!      `a_flush_waits_for_what_was_handed_over_and_no_more`
 //! [uploads.3] No lock is held across a put.
 //!      assert: `brief::check_none_held`
 //! [uploads.4] Segments on their way hold no more bytes than they may, and one segment for each
@@ -43,8 +44,13 @@ pub(crate) const UPLOADS_MAX: usize = 32;
 /// Bytes of segments on their way at most, unless the pool says otherwise.
 const UPLOAD_BYTES: u64 = 256 << 20;
 
+/// How far puts were handed over: they are numbered in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct Handed(u64);
+
 /// A segment on its way.
 struct Upload {
+    number: u64,
     segment: Arc<OpenSegment>,
     device: DeviceId,
     place: SegmentPlace,
@@ -65,15 +71,24 @@ impl Upload {
     }
 }
 
+/// A put that failed, and why: the error is told once.
+struct Failed {
+    upload: Upload,
+    error: Option<Error>,
+}
+
 #[derive(Default)]
 struct Queue {
+    /// Number of the last put that was asked for.
+    last: u64,
     waiting: VecDeque<Upload>,
-    /// Threads that make puts, and puts under way.
+    /// Threads that make puts, and numbers of puts under way.
     workers: usize,
-    under_way: usize,
+    under_way: BTreeSet<u64>,
     stored: Vec<Arc<OpenSegment>>,
-    failed: Vec<Upload>,
-    error: Option<Error>,
+    failed: Vec<Failed>,
+    /// Numbers of those that failed and are about to wait again.
+    again: BTreeSet<u64>,
     /// Bytes of all of these.
     bytes: u64,
     /// A put ended by a bug, so one that is waited for may never end.
@@ -82,7 +97,13 @@ struct Queue {
 
 impl Queue {
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.under_way == 0
+        self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
+    /// True if none of the puts up to this one waits or is under way.
+    fn has_ended(&self, handed: Handed) -> bool {
+        let waiting = self.waiting.iter().map(|upload| &upload.number);
+        waiting.chain(&self.under_way).chain(&self.again).all(|number| *number > handed.0)
     }
 }
 
@@ -113,8 +134,8 @@ impl Shared {
     fn next(&self) -> Option<Upload> {
         let mut queue = self.lock();
         let next = queue.waiting.pop_front();
-        match next {
-            Some(_) => queue.under_way += 1,
+        match &next {
+            Some(upload) => _ = queue.under_way.insert(upload.number),
             None => queue.workers -= 1,
         }
         next
@@ -131,12 +152,12 @@ impl UnderWay<'_> {
     fn end(&mut self, result: Result<(), DeviceError>) {
         let upload = self.upload.take().expect("it ends once");
         let mut queue = self.shared.lock();
-        queue.under_way -= 1;
+        queue.under_way.remove(&upload.number);
         match result {
             Ok(()) => queue.stored.push(upload.segment),
             Err(source) => {
-                queue.error.get_or_insert(Error::Device { device: upload.device, source });
-                queue.failed.push(upload);
+                let error = Some(Error::Device { device: upload.device, source });
+                queue.failed.push(Failed { upload, error });
             }
         }
         self.shared.ended.notify_all();
@@ -171,19 +192,22 @@ impl Space {
         self.uploads.bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of segments on their way.
+    /// Bytes of segments on their way, of those that failed too.
     #[must_use]
     pub fn upload_bytes(&self) -> u64 {
         self.uploads.shared.lock().bytes
     }
 
-    /// A segment that its stream has left is to be put, by [`Space::start_uploads`].
-    pub(crate) fn upload(&self, segment: &Arc<OpenSegment>) {
+    /// A segment that its stream has left is to be put, by [`Space::start_uploads`]: under the
+    /// number that it had, if it was before.
+    fn upload(&self, segment: &Arc<OpenSegment>, number: Option<u64>) {
         let (device, place) = segment.plain().expect("groups can be appended to");
         let handle = &self.devices[&device];
         let (opened, counters) = (handle.in_use(), Arc::clone(&handle.counters));
-        let upload = Upload { segment: Arc::clone(segment), device, place, opened, counters };
         let mut queue = self.uploads.shared.lock();
+        queue.last += u64::from(number.is_none());
+        let number = number.unwrap_or(queue.last);
+        let upload = Upload { number, segment: Arc::clone(segment), device, place, opened, counters };
         queue.bytes += segment.len();
         queue.waiting.push_back(upload);
     }
@@ -194,7 +218,7 @@ impl Space {
         let workers_max = if beside { UPLOADS_MAX } else { 1 };
         loop {
             let mut queue = self.uploads.shared.lock();
-            if queue.workers - queue.under_way >= queue.waiting.len() || queue.workers >= workers_max {
+            if queue.workers - queue.under_way.len() >= queue.waiting.len() || queue.workers >= workers_max {
                 return;
             }
             queue.workers += 1;
@@ -234,7 +258,7 @@ impl Space {
                     // All that is left has failed.
                     drop(queue);
                     self.retry_uploads();
-                    return self.finish_uploads();
+                    return self.finish_uploads(self.handed());
                 }
                 brief::check_none_held("an upload");
                 drop(self.uploads.shared.ended.wait(queue).unwrap_or_else(PoisonError::into_inner));
@@ -247,27 +271,39 @@ impl Space {
 
     /// Puts that failed are to be made once more.
     pub(crate) fn retry_uploads(&self) {
-        let failed = {
+        let failed: Vec<Upload> = {
             let mut queue = self.uploads.shared.lock();
-            queue.error = None;
-            let failed = std::mem::take(&mut queue.failed);
+            let failed = std::mem::take(&mut queue.failed).into_iter().map(|failed| failed.upload);
+            let failed: Vec<Upload> = failed.collect();
             queue.bytes -= failed.iter().map(|upload| upload.segment.len()).sum::<u64>();
+            queue.again.extend(failed.iter().map(|upload| upload.number));
             failed
         };
-        failed.into_iter().for_each(|upload| self.leave(upload.segment));
+        for Upload { number, segment, .. } in failed {
+            self.leave_as(segment, Some(number));
+            self.uploads.shared.lock().again.remove(&number);
+            self.uploads.shared.ended.notify_all();
+        }
         self.start_uploads();
     }
 
-    /// Waits until no put is left, and says whether one failed [uploads.2].
-    pub(crate) fn finish_uploads(&self) -> Result<(), Error> {
+    /// All puts that were asked for until now.
+    pub(crate) fn handed(&self) -> Handed {
+        Handed(self.uploads.shared.lock().last)
+    }
+
+    /// Waits until none of these puts is left, and says whether one failed [uploads.2]. Later ones
+    /// may be under way then.
+    pub fn finish_uploads(&self, handed: Handed) -> Result<(), Error> {
         self.start_uploads();
         brief::check_none_held("an upload");
         let mut queue = self.uploads.shared.lock();
-        while !queue.is_idle() {
+        while !queue.has_ended(handed) {
             drop(self.uploads.shared.ended.wait(queue).unwrap_or_else(PoisonError::into_inner));
             queue = self.uploads.shared.lock();
         }
-        let error = queue.error.take();
+        let failed = queue.failed.iter_mut().filter(|failed| failed.upload.number <= handed.0);
+        let error = failed.filter_map(|failed| failed.error.take()).next();
         drop(queue);
         self.take_stored();
         error.map_or(Ok(()), Err)
@@ -275,13 +311,17 @@ impl Space {
 
     /// A segment takes no more blocks: it is put, if anything lives there, or forgotten.
     pub(crate) fn leave(&self, segment: Arc<OpenSegment>) {
+        self.leave_as(segment, None);
+    }
+
+    fn leave_as(&self, segment: Arc<OpenSegment>, number: Option<u64>) {
         let mut state = self.write_state();
         // It is gone if its owner was dropped.
         let lives = state.table.rows.get(&segment.id).is_some_and(|row| row.open && row.live > 0);
         if lives {
             state.table.fill(segment.id);
             drop(state);
-            self.upload(&segment);
+            self.upload(&segment, number);
         } else {
             drop(state);
             self.end(segment);
@@ -317,6 +357,6 @@ impl Space {
             stays
         };
         waiting.retain(&mut stays);
-        failed.retain(&mut stays);
+        failed.retain(|failed| stays(&failed.upload));
     }
 }

@@ -31,6 +31,9 @@ struct Puts {
     here: usize,
     most: usize,
     is_open: bool,
+    /// Puts that came, and how many of the first ones may go.
+    came: usize,
+    let_go: usize,
 }
 
 impl Held {
@@ -39,11 +42,14 @@ impl Held {
             return None;
         }
         let mut puts = self.puts.lock().unwrap();
+        let number = puts.came;
+        puts.came += 1;
         puts.here += 1;
         puts.most = puts.most.max(puts.here);
         puts.is_open |= puts.here >= enough;
         self.changed.notify_all();
-        let waited = self.changed.wait_timeout_while(puts, PATIENCE, |puts| !puts.is_open).unwrap();
+        let holds = |puts: &mut Puts| !puts.is_open && number >= puts.let_go;
+        let waited = self.changed.wait_timeout_while(puts, PATIENCE, holds).unwrap();
         assert!(!waited.1.timed_out(), "{} puts are under way, not {enough}", waited.0.most);
         let mut puts = waited.0;
         puts.here -= 1;
@@ -52,6 +58,12 @@ impl Held {
 
     fn open(&self) {
         self.puts.lock().unwrap().is_open = true;
+        self.changed.notify_all();
+    }
+
+    /// Lets the first ones go.
+    fn let_go(&self, first: usize) {
+        self.puts.lock().unwrap().let_go = first;
         self.changed.notify_all();
     }
 
@@ -159,6 +171,30 @@ fn a_put_that_failed_is_made_again_by_the_next_flush() {
         assert_eq!(space.upload_bytes(), 0);
         verify(&space, &blocks);
     }
+}
+
+/// A flush returns when its own segments are stored, though one that was filled while it waited is
+/// still on its way.
+#[test]
+fn a_flush_waits_for_what_was_handed_over_and_no_more() {
+    let held = Arc::new(Held::default());
+    let space = space(&held, usize::MAX, Env::real());
+    write(&space, 0..4);
+    let handed = space.hand_over().expect("on its way");
+    held.wait_for(1);
+    let later = std::thread::scope(|scope| {
+        let flush = scope.spawn(|| space.finish_uploads(handed));
+        let later = write(&space, 4..8);
+        held.wait_for(2);
+        assert!(!flush.is_finished(), "what was handed over is not stored");
+        held.let_go(1);
+        flush.join().expect("it ends").expect("stored");
+        later
+    });
+    assert_eq!(space.upload_bytes(), u64::from(GEOMETRY.slot_size), "the later one is on its way");
+    held.open();
+    space.flush_open().expect("stored");
+    verify(&space, &later);
 }
 
 #[test]

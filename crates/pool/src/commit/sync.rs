@@ -21,6 +21,8 @@
 //!  4 meta tree    dataset rows, properties, history, segment and relocation rows     → meta root
 //!  5 tail         rows of Pool segments and other changes of 4; next ids
 //!  6 segments     pending bytes of open segments to the devices, then flush           [commit.3]
+//!  - early        beside 6 to 8, on stores of whole objects: complete records of the open txg
+//!                 (`Syncer::beside_early`)                                           [commit.9]
 //!  7 uberblock    label copies 0 and 2, flush, copies 1 and 3, flush
 //!  8 anchor       the register moves on, if the pool has one              [anchor.1], [anchor.3]
 //!  9 release      slots emptied in this txg may live again; waiters wake
@@ -35,6 +37,10 @@
 //!      checksum tells. So labels say that it is out of use before a root names them. They carry
 //!      the number of this txg, so that its own older label counts for nothing.
 //!      `write_txg`
+//! [commit.9] What is stored early beside the commit of T is of T + 1, and goes into segments that
+//!      no row of T names: it begins when the segments of T were handed over whole, and has ended
+//!      before step 9.
+//!      test: `content_is_stored_while_the_commit_before_waits_for_its_store`
 //! [commit.7] Uberblocks form a chain: each carries the tag of the one it replaces.
 //!      `write_uberblocks`
 //!
@@ -62,21 +68,21 @@ use crate::datasets::state::Datasets;
 use crate::devices::state::Devices;
 use crate::log::state::Zil;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use steadfast_anchor::Root;
 use steadfast_blockio::{BlockWrite, WriteContext};
 use steadfast_dataset::{Attempts, Dataset};
-use steadfast_env::Bug;
+use steadfast_env::{Bug, Job};
 use steadfast_env::insist::insisting;
 use steadfast_format::{
     BlockKind, BlockPointer, DeadRange, LogStart, ManifestWriter, MetaKey, PoolState, Txg, Uberblock,
     meta_keys,
 };
-use steadfast_segment::CommitRoom;
-use steadfast_txg::{CloseRule, Moment, Space as _};
+use steadfast_segment::{CommitRoom, Handed};
+use steadfast_txg::{CloseRule, Commits, Moment, Space as _};
 
 use crate::core::error::{Error, Result};
 use crate::core::events::{self, EventKind};
@@ -91,6 +97,22 @@ const TRIM_NS: u64 = 20_000_000_000;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to
 /// give.
 const FUTILE_COMMITS_MAX: u32 = 50;
+
+/// Bytes on their way below which content is stored early beside a commit that waits for a store:
+/// an eighth of a second at 250 MB/s.
+const AHEAD_BYTES: u64 = 32 << 20;
+/// Pause between two looks for such content: puts that end are not told of.
+const AHEAD_PAUSE: Duration = Duration::from_millis(5);
+
+/// Tells, however it ends, that a commit waits no more.
+struct Ended<'a>(&'a AtomicBool, &'a Commits);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.nudge();
+    }
+}
 
 /// State of the sync loop between turns.
 pub(crate) struct Turn {
@@ -319,12 +341,19 @@ impl Syncer {
     /// that its commit has less to do. True if there was some. Not in a world of one processor,
     /// whose order is to be repeatable beside a task.
     pub(crate) fn write_early(&self) -> bool {
-        if self.core.env.tasks.is_concurrent() && self.core.env.tasks.parallelism() <= 1 {
+        if !self.stores_early() {
             return false;
         }
         let _turn = self.core.sync_turn.lock();
-        // The txg cannot close meanwhile: only the holder of the turn closes it.
-        let open = self.core.txgs.gate.open_txg();
+        self.write_early_of(self.core.txgs.gate.open_txg())
+    }
+
+    fn stores_early(&self) -> bool {
+        !self.core.env.tasks.is_concurrent() || self.core.env.tasks.parallelism() > 1
+    }
+
+    /// A step of it. The txg cannot close meanwhile: only the holder of the turn closes it.
+    fn write_early_of(&self, open: Txg) -> bool {
         let mut stored = false;
         for head in self.core.heads() {
             // Errors are ignored here: the commit meets the same fault and reports it.
@@ -470,33 +499,9 @@ impl Syncer {
         let tail = self.write_tail(txg)?;
         // 6, before any uberblock names what was written [commit.3]
         let early = self.core.env.has_bug(Bug::RootBeforeData);
-        if !early {
-            self.core.space.flush_open()?;
-        }
-        let hasty = self.core.env.has_bug(Bug::NoFlushBeforeRoot) || self.core.env.has_bug(Bug::AnchorEarly);
-        if !early && !hasty {
-            self.flush_devices()?;
-        }
-        // [commit.8] Labels that list fewer devices than the root before counts would make that
-        //      root unreadable, so they wait for this one.
-        let is_counted =
-            state.last.as_ref().is_some_and(|last| last.devices as usize == self.devices.leaves().len());
-        let given_up = self.devices.fault_given_up();
-        if given_up {
-            labels = Some(self.devices.labels_due.mark());
-        }
-        if given_up && is_counted {
-            match self.devices.write_labels(PoolState::Active, txg) {
-                Err(Error::LogUnfit { .. }) => {}
-                written => written?,
-            }
-        }
-        if self.core.env.has_bug(Bug::SlotReusedEarly) {
-            self.core.space.committed();
-            self.core.space.discard_all();
-        }
-        // 7, 8
-        self.write_uberblocks(&mut state, txg, meta, tail, log)?;
+        let handed = if early { None } else { Some(self.core.space.hand_over()?) };
+        let root = &mut *state;
+        self.beside_early(|| self.write_root(root, txg, &mut labels, handed, (meta, tail, log)))?;
         self.zil.logs_settled();
         if early {
             self.core.space.flush_open()?;
@@ -523,6 +528,79 @@ impl Syncer {
             self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
         Ok(())
+    }
+
+    /// Steps 6 to 8, once the segments of this txg are on their way.
+    fn write_root(
+        &self,
+        state: &mut CommitState,
+        txg: Txg,
+        labels: &mut Option<u64>,
+        handed: Option<Handed>,
+        (meta, tail, log): (BlockPointer, BlockPointer, Option<LogStart>),
+    ) -> Result<()> {
+        if let Some(handed) = handed {
+            self.core.space.finish_uploads(handed)?;
+        }
+        let hasty = self.core.env.has_bug(Bug::NoFlushBeforeRoot) || self.core.env.has_bug(Bug::AnchorEarly);
+        if handed.is_some() && !hasty {
+            self.flush_devices()?;
+        }
+        // [commit.8] Labels that list fewer devices than the root before counts would make that
+        //      root unreadable, so they wait for this one.
+        let is_counted =
+            state.last.as_ref().is_some_and(|last| last.devices as usize == self.devices.leaves().len());
+        let given_up = self.devices.fault_given_up();
+        if given_up {
+            *labels = Some(self.devices.labels_due.mark());
+        }
+        if given_up && is_counted {
+            match self.devices.write_labels(PoolState::Active, txg) {
+                Err(Error::LogUnfit { .. }) => {}
+                written => written?,
+            }
+        }
+        if self.core.env.has_bug(Bug::SlotReusedEarly) {
+            self.core.space.committed();
+            self.core.space.discard_all();
+        }
+        // 7, 8
+        self.write_uberblocks(state, txg, meta, tail, log)
+    }
+
+    /// Waits for devices with `commit`, and meanwhile stores content of the open txg early, so that
+    /// the way to a store does not lie idle until the next commit has something for it
+    /// [commit.9]. It stores ahead what keeps that way busy and no more: what is on its way
+    /// before the root delays it. Devices that are appended to are waited for only shortly.
+    fn beside_early(&self, commit: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+        let tasks = &self.core.env.tasks;
+        if !self.core.space.is_all_objects() || !self.stores_early() {
+            return commit();
+        }
+        let open = self.core.txgs.gate.open_txg();
+        let store = || self.core.space.upload_bytes() < AHEAD_BYTES && self.write_early_of(open);
+        if !tasks.waits_beside() {
+            // A world that repeats: in every order that could be, early content comes first.
+            store();
+            return commit();
+        }
+        let (has_ended, outcome) = (AtomicBool::new(false), Mutex::new(None));
+        let jobs: Vec<Job<'_>> = vec![
+            Box::new(|| {
+                let _ended = Ended(&has_ended, &self.core.txgs.commits);
+                let committed = commit();
+                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(committed);
+            }),
+            Box::new(|| {
+                while !has_ended.load(Ordering::Acquire) {
+                    if !store() {
+                        self.core.txgs.commits.park(None, AHEAD_PAUSE);
+                    }
+                }
+            }),
+        ];
+        tasks.run_waiting(jobs);
+        outcome.into_inner().unwrap_or_else(PoisonError::into_inner).expect("a panic is passed on")
     }
 
     /// Rows, properties and history that changed, as items of the meta tree.
