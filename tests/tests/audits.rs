@@ -2,9 +2,10 @@
 
 use steadfast_tests::{Host, is_root, no_fuse, skip, steadfast_bin};
 
-/// Lines of the commands at the head of the page.
-fn commands() -> Vec<&'static str> {
+/// Lines of the commands at the head of the page, or of its section on files and disks.
+fn commands(section: &str) -> Vec<&'static str> {
     let page = include_str!("../../docs/operations/audit.md");
+    let (_, page) = page.split_once(section).expect("a section");
     let (_, rest) = page.split_once("```\n").expect("commands");
     rest.split_once("\n```").expect("they end").0.lines().collect()
 }
@@ -19,7 +20,7 @@ fn the_commands_of_the_page_can_be_typed() {
     host.shell(&format!("mkdir bin; ln -s {} bin/steadfast", steadfast_bin().display())).ok();
     let before = "export HOME=$PWD PATH=$PWD/bin:$PATH\n";
     let mut said = Vec::new();
-    for command in commands() {
+    for command in commands("# Audits\n") {
         let ran = host.shell(&format!("{before}{command}")).ok();
         if command.starts_with("zpool add") {
             // Content that was there before comes in by and by.
@@ -52,6 +53,75 @@ fn the_commands_of_the_page_can_be_typed() {
     let rekeyed = of("audit rekey")[0];
     assert!(rekeyed.contains("the code was made anew under another map in "), "{rekeyed}");
     an_auditor_finds_changes(&host, before);
+}
+
+/// The section on files and disks, typed as it stands there: one image of three is spoilt.
+#[test]
+fn the_commands_on_files_and_disks_can_be_typed() {
+    if let Some(why) = no_fuse() {
+        return skip("the page Audits, files and disks", &why);
+    }
+    let host = Host::new();
+    host.shell(&format!("mkdir bin; ln -s {} bin/steadfast", steadfast_bin().display())).ok();
+    let before = "export HOME=$PWD PATH=$PWD/bin:$PATH\n";
+    let mut said = Vec::new();
+    for command in commands("## Files and disks\n") {
+        let ran = host.shell(&format!("{before}{command}")).ok();
+        said.push((command, format!("{}{}", ran.out, ran.err)));
+    }
+    let of = |word: &str| -> Vec<&String> {
+        said.iter().filter(|(command, _)| command.contains(word)).map(|(_, said)| said).collect()
+    };
+    let audits = of("steadfast audit disks");
+    assert_eq!(audits.len(), 3, "{said:?}");
+    for held in [audits[0], audits[2]] {
+        assert_eq!(held.matches("2,759 samples of ").count(), 3, "{held}");
+        assert_eq!(held.matches(" cells: held\n").count(), 3, "{held}");
+        let sure = " % of the bytes are bad is found out so but for one case in 2^40.0\n";
+        assert!(held.contains(", a device of which 1") && held.contains(sure), "{held}");
+    }
+    let wrong = audits[1];
+    assert!(wrong.contains(" not held\n") && wrong.matches(": held\n").count() == 2, "{wrong}");
+    assert!(wrong.contains("    segment ") && wrong.contains(", offset "), "{wrong}");
+    assert!(wrong.contains("other bytes than were written; put right\n"), "{wrong}");
+    assert!(wrong.contains("zpool scrub disks") && wrong.contains("AUDIT-WRONG"), "{wrong}");
+    let status = of("zpool status disks").pop().expect("told");
+    assert!(status.contains(" audit: 8277 samples held ") && !status.contains("AUDIT-WRONG"), "{status}");
+    host.shell("zpool destroy disks").ok();
+}
+
+/// On a disk that stands alone nothing gives bytes back: the file is named, with -f its range. A
+/// sealed pool leaves records, and lacks nothing for want of a key of a file system.
+#[test]
+fn a_bad_place_of_a_single_file_names_what_lay_there() {
+    if let Some(why) = no_fuse() {
+        return skip("audits of a single file", &why);
+    }
+    let host = Host::new();
+    let steadfast = steadfast_bin();
+    let audit = |words: &str| host.shell(&format!("{} audit {words}", steadfast.display()));
+    host.shell("truncate -s 256M one.img; head -c 32 /dev/urandom > key").ok();
+    let sealed = "-O encryption=on -O keyformat=raw -O keylocation=file://$PWD/key";
+    host.shell(&format!("zpool create {sealed} -m $PWD/t tank $PWD/one.img")).ok();
+    host.shell("head -c 40M /dev/urandom > t/noise; zpool sync tank").ok();
+    audit("-r one.record tank").ok().says(": held").says("the newest is record 1, key ");
+    audit("verify one.record").ok().says("each sample of each audit was held");
+    audit("recover tank").fails(1).says("PARITY-NONE");
+    let json = audit("-j -n 100 tank").ok();
+    let json: serde_json::Value = serde_json::from_str(&json.out).expect("a document");
+    assert_eq!((json["kind"].as_str(), json["held"].as_bool()), (Some("devices"), Some(true)), "{json}");
+    assert_eq!((json["missing_ppm"].as_u64(), json["loss_ppm"].as_u64()), (Some(10_000), None), "{json}");
+    let (stored, covered) = (json["stored_bytes"].as_u64(), json["covered_bytes"].as_u64());
+    assert!(covered > Some(36 << 20) && covered <= stored, "{json}");
+
+    host.shell("zpool export tank; dd if=/dev/urandom of=one.img bs=1M seek=16 count=8 conv=notrunc").ok();
+    host.shell("zpool import -l -d $PWD tank").ok();
+    let ran = audit("-f tank || test $? = 1").ok();
+    ran.says("nothing is there to put it right from").says("t/noise (bytes ");
+    host.shell("zpool status -v tank").ok().says("AUDIT-WRONG").says("noise");
+    host.shell("zpool events tank").ok().says("audit_failure");
+    audit("verify one.record").ok();
+    host.shell("zpool destroy -f tank").ok();
 }
 
 /// More is lost than the code covers: the recovery names the files and their ranges, of the dataset

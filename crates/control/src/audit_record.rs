@@ -58,6 +58,9 @@ pub struct AuditRecord {
     pub ended_ns: u64,
     /// Cells in a million that may be lost and still come back.
     pub loss_ppm: u32,
+    /// Files and disks were asked, and no stores.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_device: bool,
     /// Requests to the stores.
     pub requests: u64,
     /// Bytes that were read from them.
@@ -75,7 +78,7 @@ pub struct AuditRecord {
 /// A part of an audit.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct RecordedStratum {
-    /// Store, or the parity device.
+    /// Store, parity device, file or disk.
     pub device: String,
     /// Part of it: `all`, `newest` or `tiles`.
     pub part: String,
@@ -93,7 +96,8 @@ pub struct RecordedStratum {
     pub answers: Option<String>,
     /// Cells that were there.
     pub held: u32,
-    /// Some of the others: segment, cell, reason.
+    /// Some of the others: segment, cell (of a file or disk the offset in the segment's column),
+    /// reason.
     pub failed: Vec<(u64, u32, String)>,
 }
 

@@ -177,6 +177,10 @@ codes! {
         "`steadfast audit rekey {pool}` goes on.";
     AuditFailed "AUDIT-FAILED" "A store did not have what was written to it, or would not give it, when it was asked for a sample."
         "`steadfast audit recover {pool}` reads everything and puts back what is lost; then `steadfast audit {pool}` asks again.";
+    AuditWrong "AUDIT-WRONG" "A file or disk gave other bytes than were written to it, or none, when it was asked for a sample. What redundancy or another copy could put right of that is right again; the rest of the device was not looked at."
+        "`zpool scrub {pool}` reads everything and puts right what it can; `zpool status -v {pool}` names damaged files; then `steadfast audit {pool}` asks again.";
+    AuditUnsigned "AUDIT-UNSIGNED" "Records of audits of files and disks are signed with a key that follows from the pool's own, and the pool is not encrypted as a whole. Nobody could believe a record that its reader could have made."
+        "Leave out -r; the events `audit_finish` and `audit_failure` tell of each audit: `zpool events {pool}`.";
     RecoveryActive "RECOVERY-ACTIVE" "A recovery puts lost content back on the stores that the pool had when it began, so the pool's devices stay as they are until it ends."
         "Wait for it: `steadfast audit recover {pool}`; or end it: `steadfast audit recover -s {pool}`.";
     RecoveryNone "RECOVERY-NONE" "There is nothing to end. What was put back stays."

@@ -6,6 +6,9 @@ use crate::layout::{Decoder, Encoder, Layout};
 /// How far the code of the pool's parity device stood when the root of this row was made, and what
 /// the last audit said. A device that stands at less was put back to an older state.
 ///
+/// A pool on files and disks, which has no parity device, keeps its last audit in the same row:
+/// device, root and position are zero then, and generation is 1.
+///
 /// | off | len | field      | meaning                                                          |
 /// |-----|-----|------------|------------------------------------------------------------------|
 /// |   0 |   8 | generation | number of the last pass, not 0                                   |

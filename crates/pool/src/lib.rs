@@ -62,6 +62,7 @@ pub use crate::datasets::snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
 pub use crate::datasets::state::Datasets;
 pub use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
 pub use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, StratumReport};
+pub use crate::devices::device_audit::DEVICE_SAMPLES_MAX;
 pub use crate::devices::diagnosis::{Cause, ERRORS_MAX, WINDOW};
 pub use crate::devices::errlog::DamagedFile;
 pub use crate::devices::groups;
@@ -102,7 +103,7 @@ pub use crate::streams::state::Streams;
 pub use steadfast_dataset::InodesInMemory;
 pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_device::{Obstacle, Outage, Presence};
-pub use steadfast_format::{LogOut, SharingClass};
+pub use steadfast_format::{LogOut, ParityStanding, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
 pub use steadfast_por::agent;
 pub use steadfast_por::parity::Medium as ParityMedium;
@@ -201,6 +202,8 @@ pub struct PoolStatus {
     pub caches: Vec<CacheDeviceStatus>,
     /// The parity device.
     pub parity: Option<ParityStatus>,
+    /// The last audit of stores by the parity device, or of files and disks.
+    pub audited: Option<ParityStanding>,
 }
 
 impl Pool {
@@ -403,6 +406,7 @@ impl Pool {
             log_devices: self.zil.log_devices_status(),
             spares,
             caches: self.devices.caches_status(),
+            audited: self.devices.audited(),
             parity: self.devices.parity_status(),
             groups,
             scan: self.devices.scan_status(),

@@ -63,6 +63,7 @@ mod requests;
 mod rewind;
 mod rewind_store;
 mod round_trips;
+mod sampled;
 mod sealed_receives;
 mod single;
 mod snapshot_cost;

@@ -101,7 +101,7 @@ pub const POOL: &[Property] = &[
         "off | hourly | daily | weekly",
         Kind::Words(&["off", "hourly", "daily", "weekly"]),
         "off",
-        "How often the stores of a pool with a parity device are asked for what they should hold, as by `steadfast audit`: in twelve batches all over the time. `zpool status` tells how often any byte is asked for in the mean. \
+        "How often the stores of a pool with a parity device, or the files and disks of a pool, are asked for what they should hold, as by `steadfast audit`: in twelve batches all over the time; of single devices at once in the first of these. `zpool status` tells how often any byte is asked for in the mean. \
          Waits while a budget holds background work. Not in ZFS.",
     ),
     setting(

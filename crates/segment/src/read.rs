@@ -410,7 +410,7 @@ fn room_for(len: usize) -> Buffer {
     if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::to_fill(len) }
 }
 
-fn same_places(left: &[Located], right: &[Located]) -> bool {
+pub(crate) fn same_places(left: &[Located], right: &[Located]) -> bool {
     let same = |left: &Located, right: &Located| {
         (left.segment, left.offset, left.bytes) == (right.segment, right.offset, right.bytes)
             && left.place == right.place

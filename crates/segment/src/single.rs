@@ -4,10 +4,19 @@
 use steadfast_device::SegmentPlace;
 use steadfast_format::{Address, Column, Placement};
 
+use crate::Class;
 use crate::read::Located;
 use crate::space::Space;
 
 impl Space {
+    /// Whether anything lies on a single device, the intent log aside.
+    #[must_use]
+    pub fn has_single(&self) -> bool {
+        let state = self.read_state();
+        let mut rows = state.table.rows.values();
+        rows.any(|row| matches!(row.place, Placement::Plain(_)) && row.class != Class::Log)
+    }
+
     /// Whether a part of a block lies on a single device, outside of memory.
     #[must_use]
     pub fn is_on_single_device(&self, address: Address, len: usize) -> bool {

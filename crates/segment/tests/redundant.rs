@@ -1,12 +1,14 @@
 //! Groups of devices that fail: whatever up to their redundancy of them do, what was committed is
 //! read, and what was found wrong is right again.
 
+use std::collections::BTreeMap;
+
 use crate::common::{MiniPool, read};
 use steadfast_crypto::hash;
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Buffer, Device, Operation, SegmentPlace};
 use steadfast_format::{Checksums, Column, DatasetId, DeviceId, Placement, SegmentId};
-use steadfast_segment::{Class, Depth, Error, Geometry, Redundancy};
+use steadfast_segment::{Class, Depth, DrawnChunk, Error, Geometry, Proof, Provable, Redundancy};
 
 const GEOMETRY: Geometry = Geometry { slot_size: 64 << 10, unit: 512 };
 const OWNER: DatasetId = DatasetId(0);
@@ -414,4 +416,82 @@ fn segments_spread_evenly_over_more_devices_than_they_have_columns() {
     let free: Vec<u64> = pool.space.accounting().devices.iter().map(|device| device.free_slots).collect();
     let spread = free.iter().max().unwrap() - free.iter().min().unwrap();
     assert!(spread <= 1, "{free:?}");
+}
+
+/// The stored checksum of a chunk that was drawn.
+fn sum_of(pool: &MiniPool, chunk: &DrawnChunk) -> Option<[u8; Checksums::SIZE]> {
+    pool.durable.sums.get(&(chunk.segment, chunk.part()))?.sums.get(chunk.index()).copied()
+}
+
+/// Every chunk that can be drawn, each once for each sector of it.
+fn drawn(pool: &MiniPool) -> Vec<DrawnChunk> {
+    let choose = &mut |provable: &Provable| {
+        let all = |(id, bytes): (&DeviceId, &u64)| (*id, (0..*bytes).step_by(512).collect());
+        provable.chunks.iter().map(all).collect()
+    };
+    pool.space.draw_chunks(choose).1
+}
+
+/// [prove.1], [prove.2]
+#[test]
+fn each_chunk_is_drawn_as_often_as_its_bytes() {
+    for group in GROUPS {
+        let mut pool = filled(group);
+        let mut times: BTreeMap<DrawnChunk, u32> = BTreeMap::new();
+        drawn(&pool).into_iter().for_each(|chunk| *times.entry(chunk).or_default() += 512);
+        let mut stored = 0;
+        for (segment, row) in &pool.durable.rows {
+            let sums = pool.durable.sums.range((*segment, 0)..=(*segment, u32::MAX));
+            let count: usize = sums.map(|(_, part)| part.sums.len()).sum();
+            let copies = if matches!(row.place, Placement::Mirror(_)) { group.2 } else { 1 };
+            let found = times.keys().filter(|chunk| chunk.segment == *segment).count();
+            // One that a stream appends to has checksums of what was written of it.
+            if found > 0 {
+                assert_eq!(found, count * copies, "{group:?} {segment}");
+            }
+            stored += found;
+        }
+        assert_eq!(stored, times.len(), "{group:?}: of segments that are there");
+        assert!(stored > 300, "{group:?}: {stored} chunks");
+        for (chunk, bytes) in &times {
+            assert_eq!(*bytes, chunk.bytes(), "{group:?}: {chunk:?}");
+            assert_eq!(pool.space.prove_chunk(chunk, &mut || sum_of(&pool, chunk)), Proof::Held, "{chunk:?}");
+        }
+
+        // One bit of one column is wrong: that chunk is, and no other one.
+        let spoilt = *times.keys().nth(stored / 2).expect("there are some");
+        let device = spoilt.device.0 as usize - 1;
+        let (_, place) =
+            *places(&pool, device).iter().find(|(id, _)| *id == spoilt.segment).expect("it lies there");
+        pool.devices[device].flip_bit_in(place, spoilt.offset() + 77, 3);
+        for chunk in times.keys() {
+            let expected = if *chunk == spoilt { Proof::Wrong } else { Proof::Held };
+            assert_eq!(pool.space.prove_chunk(chunk, &mut || sum_of(&pool, chunk)), expected, "{chunk:?}");
+        }
+        let errors: Vec<u64> =
+            pool.space.device_counts().values().map(|counts| counts.checksum_errors).collect();
+        assert_eq!(errors.iter().sum::<u64>(), 1, "{group:?}: {errors:?}");
+        assert_eq!(errors[device], 1);
+
+        // Segments that are gone say nothing, whatever lies in their slots by now.
+        for name in (0..120).filter(|name| name % 3 != 0) {
+            pool.free(name);
+        }
+        for name in 300..380 {
+            pool.write(name, OWNER, 7000).expect("there is room");
+            if name % 20 == 19 {
+                pool.clean(1 << 20);
+                pool.commit();
+            }
+        }
+        let (mut gone, mut held) = (0, 0);
+        for chunk in times.keys().filter(|chunk| **chunk != spoilt) {
+            match pool.space.prove_chunk(chunk, &mut || sum_of(&pool, chunk)) {
+                Proof::Gone => gone += 1,
+                Proof::Held => held += 1,
+                proof => panic!("{group:?} {chunk:?}: {proof:?}"),
+            }
+        }
+        assert!(gone > 0, "{group:?}: {gone} gone, {held} held");
+    }
 }

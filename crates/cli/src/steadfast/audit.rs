@@ -1,5 +1,5 @@
-//! `steadfast audit`: stores are asked for cells drawn at random; `steadfast audit recover` puts
-//! back what they lost.
+//! `steadfast audit`: stores, files and disks are asked for what they should hold, drawn at random;
+//! `steadfast audit recover` puts back what stores lost.
 
 use crate::command::Command;
 use crate::json;
@@ -30,7 +30,11 @@ pub(crate) const COMMAND: Command = Command {
     syntax: Syntax {
         flags: &[
             JSON,
-            valued('n', "samples", "samples of each store; by default 2^-40 remains that a loss is missed"),
+            valued(
+                'n',
+                "samples",
+                "samples of each store, file or disk; by default 2^-40 remains that a loss is missed",
+            ),
             RECORD,
             KEY,
             AGENT,
@@ -45,7 +49,9 @@ pub(crate) const COMMAND: Command = Command {
         most: 2,
     },
     doc: "Asks the stores of a pool with a parity device for cells drawn at random, and checks each. A store that \
-          lacks half of what the code gives back is found out but for one case in 2^40. Exits with 1 if a sample is \
+          lacks half of what the code gives back is found out but for one case in 2^40. Of a pool of files and disks \
+          it is a scrub by sample: each device is read at places drawn at random, and one of which 1 % of the bytes \
+          are bad is found out as surely; what is wrong is put right as by a scrub. Exits with 1 if a sample is \
           not held. `recover` reads all stores once, and puts back objects that are missing or changed, with the \
           bytes that they had; it exits with 1 if cells did not come back, and names them, and the files in them. It goes on if the command is \
           interrupted: the same command waits for it again, and `-s` ends it. Where cells did not come back, the code is \
@@ -185,6 +191,9 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
         let AuditStratum { cells, samples, held, .. } = stratum;
         let (device, of) = (tame(&stratum.device), grouped(*cells));
         let what = match stratum.part.as_str() {
+            _ if outcome.by_device => {
+                format!("{device}: {} samples of {of} cells", grouped((*samples).into()))
+            }
             "tiles" => format!("{device}: {} of {of} tiles read", grouped((*samples).into())),
             "newest" => {
                 format!("{device}: {} challenges of the {of} newest cells", grouped((*samples).into()))
@@ -201,6 +210,10 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
         }
         let mut objects: Vec<(&u64, &String, Vec<String>)> = Vec::new();
         for (segment, cell, reason) in &stratum.failed {
+            if outcome.by_device {
+                objects.push((segment, reason, vec![cell.to_string()]));
+                continue;
+            }
             // Cells of one object fail together as a rule.
             match objects.iter_mut().find(|(known, why, _)| (*known, *why) == (segment, reason)) {
                 Some((.., cells)) => cells.push(cell.to_string()),
@@ -209,6 +222,7 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
         }
         for (segment, reason, cells) in objects.iter().take(NAMED_MAX) {
             let what = match (stratum.part.as_str(), cells.as_slice()) {
+                (_, [offset]) if outcome.by_device => format!("segment {segment:x}, offset {offset}"),
                 ("tiles", _) => format!("tile {segment}"),
                 ("agent", _) => "no proof".to_owned(),
                 (_, [cell]) => format!("segment {segment:x}, cell {cell}"),
@@ -216,6 +230,9 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
             };
             text.push_str(&format!("    {what}: {}\n", tame(reason)));
         }
+    }
+    if outcome.by_device && outcome.strata.is_empty() {
+        text.push_str("nothing was asked: segments that are still being filled hold all of the pool\n");
     }
     let least = outcome
         .strata
@@ -225,11 +242,25 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
         .min();
     if let Some(samples) = least.filter(|_| outcome.is_held()) {
         let bits = bits(missing(outcome), samples);
-        text.push_str(&format!(
+        let of_device = format!(
+            "of {}, a device of which {} % of the bytes are bad is found out so but for one case in 2^{bits:.1}\n",
+            share(outcome),
+            percent(missing(outcome)),
+        );
+        text.push_str(&if outcome.by_device { of_device } else { format!(
             "of {}, a store that lacks {} % of its cells is found out so but for one case in 2^{bits:.1}; up to {} % come back\n",
             share(outcome),
             percent(missing(outcome)),
             percent(2.0 * missing(outcome)),
+        ) });
+    }
+    for device in &outcome.absent {
+        text.push_str(&format!("{} is not there: nothing is said of it\n", tame(device)));
+    }
+    for dataset in &outcome.locked {
+        text.push_str(&format!(
+            "the key of {} is not loaded: its blocks were drawn as far as they are listed in the clear\n",
+            tame(dataset)
         ));
     }
     match outcome.uncovered_objects {
@@ -245,10 +276,11 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
         None => String::new(),
     };
     text.push_str(&format!(
-        "{}: {:.1} s, {} requests, {} read{price}\n",
+        "{}: {:.1} s, {} {}, {} read{price}\n",
         tame(name),
         outcome.nanos as f64 / 1e9,
         grouped(outcome.requests),
+        if outcome.by_device { "reads" } else { "requests" },
         nice_bytes(outcome.bytes_in),
     ));
     if let Some(reason) = &outcome.no_record {
@@ -257,7 +289,12 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
     if let Some(content) = &outcome.content {
         text.push_str(&content_text(content));
     }
-    if !outcome.is_held() {
+    if outcome.by_device && !outcome.is_held() {
+        text.push_str(&format!(
+            "to read everything, and put right what can be: zpool scrub {}\n",
+            tame(name)
+        ));
+    } else if !outcome.is_held() {
         text.push_str(&format!("to put back what is lost: steadfast audit recover {}\n", tame(name)));
     }
     text
@@ -267,15 +304,20 @@ fn as_json(name: &str, outcome: &AuditOutcome) -> String {
     let mut document = json::document("audit");
     document.insert("pool".into(), json!(name));
     document.insert("held".into(), json!(outcome.is_held()));
-    document.insert("loss_ppm".into(), json!(outcome.loss_ppm));
+    document.insert("kind".into(), json!(if outcome.by_device { "devices" } else { "stores" }));
+    // Of files and disks nothing comes back but by their redundancy.
+    document.insert("loss_ppm".into(), json!((!outcome.by_device).then_some(outcome.loss_ppm)));
+    document.insert("missing_ppm".into(), json!(outcome.loss_ppm / 2));
+    document.insert("absent".into(), json!(outcome.absent));
+    document.insert("locked".into(), json!(outcome.locked));
     document.insert("stored_bytes".into(), json!(outcome.stored_bytes));
     document.insert("covered_bytes".into(), json!(outcome.covered_bytes));
     document.insert("uncovered_objects".into(), json!(outcome.uncovered_objects));
     let strata = outcome.strata.iter().map(|stratum| {
-        let failed = stratum
-            .failed
-            .iter()
-            .map(|(segment, cell, reason)| json!({ "segment": segment, "cell": cell, "reason": reason }));
+        let failed = stratum.failed.iter().map(|(segment, place, reason)| match outcome.by_device {
+            true => json!({ "segment": segment, "offset": place, "reason": reason }),
+            false => json!({ "segment": segment, "cell": place, "reason": reason }),
+        });
         json!({
             "device": stratum.device,
             "part": stratum.part,

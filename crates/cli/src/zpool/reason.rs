@@ -171,6 +171,7 @@ mod tests {
             sharing: Default::default(),
             stores: Vec::new(),
             budgets: Vec::new(),
+            audit: None,
         }
     }
 

@@ -115,6 +115,9 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed, scri
         let (taken, bytes) = (date::ctime(checkpoint.taken), nice_bytes(checkpoint.bytes));
         session.line(format!("checkpoint: created {taken}, consumes {bytes}"));
     }
+    if let Some(audit) = &pool.audit {
+        session.line(format!(" audit: {audit}"));
+    }
     if let Some(line) = log_line(&pool.log).filter(|_| parsed.has('v')) {
         session.line(format!("   log: {line}"));
     }

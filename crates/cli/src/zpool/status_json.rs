@@ -41,6 +41,9 @@ pub(super) fn as_json(pools: &[PoolReport], parsed: &Parsed, scripts: &Scripts) 
                 "space": numbers.bytes(checkpoint.bytes),
             });
         }
+        if let Some(audit) = &pool.audit {
+            entry["audit"] = json!(audit);
+        }
         if let Some(moving) = &pool.moving {
             let (name, told) = progress::move_as_json(moving, numbers);
             entry[name] = told;

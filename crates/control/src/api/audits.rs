@@ -1,14 +1,14 @@
-//! Audits of stores, and recovery of what they lost.
+//! Audits of stores, files and disks, and recovery of what stores lost.
 
 use serde::{Deserialize, Serialize};
 
-/// Ask the stores of a pool for cells drawn at random.
+/// Ask the stores of a pool for cells drawn at random, or its files and disks for bytes.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolAudit {
     /// Name.
     pub name: String,
-    /// Samples of each store; `None`: as many as find out all but one in 2^40 of the stores that
-    /// lack half of what the code gives back.
+    /// Samples of each store, file or disk; `None`: as many as find out all but one in 2^40 of the
+    /// stores that lack half of what the code gives back, or of the devices of which 1 % is bad.
     #[serde(default)]
     pub samples: Option<u32>,
     /// Address of an agent beside the store, `HOST:PORT`.
@@ -22,8 +22,18 @@ pub struct PoolAudit {
 /// Outcome of an audit.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct AuditOutcome {
-    /// Cells in a million that may be lost and still come back.
+    /// Cells in a million that may be lost and still come back. Of files and disks twice the part
+    /// that is found out if it is bad: what comes back is a matter of their redundancy.
     pub loss_ppm: u32,
+    /// Files and disks were asked.
+    #[serde(default)]
+    pub by_device: bool,
+    /// Files and disks that are away: nothing is said of them.
+    #[serde(default)]
+    pub absent: Vec<String>,
+    /// Datasets whose keys are not loaded, of files and disks: only what manifests list was drawn.
+    #[serde(default)]
+    pub locked: Vec<String>,
     /// Bytes that the pool stores.
     #[serde(default)]
     pub stored_bytes: u64,
@@ -57,7 +67,7 @@ pub struct AuditOutcome {
 /// Outcome of one part.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct AuditStratum {
-    /// Store, or parity device.
+    /// Store, parity device, file or disk.
     pub device: String,
     /// Part of it: `all`, `newest`, `agent` or `tiles`.
     pub part: String,
@@ -67,7 +77,8 @@ pub struct AuditStratum {
     pub samples: u32,
     /// Samples that were held.
     pub held: u32,
-    /// Some of the others: segment, cell, reason.
+    /// Some of the others: segment, cell, reason. Of a file or disk the offset in the segment's
+    /// column instead of the cell.
     pub failed: Vec<(u64, u32, String)>,
 }
 

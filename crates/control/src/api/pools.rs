@@ -190,7 +190,7 @@ pub struct WentBack {
     pub time_ns: u64,
 }
 
-/// The last audit of a pool with a parity device.
+/// The last audit of a pool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct LastAudit {
     /// When it ended, nanoseconds since 1970.
@@ -248,6 +248,9 @@ pub struct PoolReport {
     /// Budgets that are set.
     #[serde(default)]
     pub budgets: Vec<BudgetReport>,
+    /// The last audit of files and disks, and how often each byte is asked for.
+    #[serde(default)]
+    pub audit: Option<String>,
 }
 
 /// The checkpoint of a pool.

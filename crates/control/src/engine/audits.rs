@@ -33,6 +33,8 @@ use steadfast_format::SegmentId;
 use steadfast_pool::agent::Question;
 use steadfast_pool::{Agent, AuditReport, PoolStatus, Samples, StratumReport};
 
+/// Bytes of a cell.
+const CELL: u32 = 4096;
 /// Bits of the chance that a loss is found.
 pub(super) const BITS: f64 = 40.0;
 /// Time after which an audit that could not be made is tried again.
@@ -130,6 +132,10 @@ impl Engine {
         let devices = held.pool.devices();
         let Some(report) = asked.report else { return Ok((AuditOutcome::default(), None)) };
         let signer = devices.audit_signer().map_err(refuse::pool)?;
+        let (reads, read_bytes) = match report.by_device {
+            true => (report.reads, report.read_bytes),
+            false => (asked.counts.total(), asked.counts.bytes_in),
+        };
         devices.note_audit(&report).map_err(refuse::pool)?;
         let record = AuditRecord {
             pool: held.pool.name(),
@@ -137,14 +143,16 @@ impl Engine {
             begun_ns: asked.begun_wall_ns,
             ended_ns: u64::try_from(self.env.clock.wall_ns()).unwrap_or(0),
             loss_ppm: report.loss_ppm,
-            requests: asked.counts.total(),
-            bytes_in: asked.counts.bytes_in,
+            by_device: report.by_device,
+            requests: reads,
+            bytes_in: read_bytes,
             stored_bytes: Some(report.coverage.stored),
             covered_bytes: Some(report.coverage.covered),
             strata: report.strata.iter().map(recorded).collect(),
             ..AuditRecord::default()
         };
-        let kept = self.audit_log(held, &signer).append(record, &signer);
+        // A pool without a secret has none.
+        let kept = signer.map(|signer| self.audit_log(held, &signer).append(record, &signer)).transpose();
         let outcome = AuditOutcome {
             loss_ppm: report.loss_ppm,
             stored_bytes: report.coverage.stored,
@@ -152,10 +160,13 @@ impl Engine {
             uncovered_objects: report.coverage.uncovered,
             strata: strata(&report),
             nanos: asked.nanos,
-            requests: asked.counts.total(),
-            bytes_in: asked.counts.bytes_in,
+            by_device: report.by_device,
+            absent: report.absent.clone(),
+            locked: report.locked.clone(),
+            requests: reads,
+            bytes_in: read_bytes,
             price: asked.price.filter(|(_, currency)| !currency.is_empty()),
-            record: kept.as_ref().ok().copied(),
+            record: kept.as_ref().ok().copied().flatten(),
             no_record: kept.err().map(|error| error.to_string()),
             content: None,
         };
@@ -247,18 +258,26 @@ impl Engine {
 /// Mean time between two questions for one byte, if the pool has a schedule.
 pub(super) fn mean_interval(held: &ImportedPool, measured: &PoolStatus) -> Option<Duration> {
     let every = every(held)?;
-    let cells = measured.parity.as_ref()?.figures.as_ref()?.cells;
     let samples = held.pool.devices().audit_samples(BITS).ok()?;
+    let cells = match &measured.parity {
+        Some(parity) => parity.figures.as_ref()?.cells,
+        None => measured.audited?.cells,
+    };
     let asked = f64::from(samples) * measured.leaves.len().max(1) as f64;
     Some(every.mul_f64(cells as f64 / asked))
 }
 
 /// Content in the cells that a report names as not held.
 fn content_of(held: &ImportedPool, report: &AuditReport) -> Option<LostContent> {
-    let of_store = report.strata.iter().filter_map(|stratum| Some((stratum.store?, &stratum.failed)));
-    let named = of_store.flat_map(|(store, failed)| {
-        failed.iter().filter_map(move |(segment, cell, _)| {
-            Some((store, SegmentId(*segment), u16::try_from(*cell).ok()?))
+    let of_store = report.strata.iter().filter_map(|stratum| Some((stratum.store?, stratum)));
+    let named = of_store.flat_map(|(store, stratum)| {
+        stratum.failed.iter().enumerate().flat_map(move |(at, (segment, place, _))| {
+            let cells = match stratum.failed_bytes.get(at) {
+                None => *place..*place + 1,
+                Some(bytes) => *place / CELL..(*place + bytes).div_ceil(CELL),
+            };
+            let cells = cells.filter_map(|cell| u16::try_from(cell).ok());
+            cells.map(move |cell| (store, SegmentId(*segment), cell))
         })
     });
     let cells: Vec<_> = named.collect();

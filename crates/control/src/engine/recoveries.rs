@@ -94,7 +94,7 @@ pub(super) fn begin(
     (rekey, loss_ppm): (bool, Option<u32>),
 ) -> Result<RecoveryState, Refusal> {
     // Without a parity device there is nothing to begin.
-    held.pool.devices().audit_signer().map_err(refuse::pool)?;
+    held.pool.devices().check_code().map_err(refuse::pool)?;
     let state = &mut *held.recoveries.state.lock();
     if let Some(job) = &state.job {
         job.rekey.fetch_or(rekey, Ordering::Relaxed);

@@ -419,3 +419,62 @@ fn note(house: &House) -> String {
     let parity = status(house).vdevs.into_iter().find(|vdev| vdev.class == VdevClass::Parity);
     parity.and_then(|parity| parity.note).unwrap_or_default()
 }
+
+/// A pool on image files: a schedule asks each of them, and the outcome is told as of stores.
+/// [audits.4]
+#[test]
+fn a_schedule_samples_files_and_disks() {
+    let real = Env::real();
+    let clock =
+        Arc::new(Shown { real: Arc::clone(&real.clock), wall_seconds: AtomicU64::new(1_800_000_000) });
+    let shown: Arc<dyn Clock> = Arc::<Shown>::clone(&clock);
+    let house = House::within(Env { clock: shown, ..real }, "audit-disks");
+    let images = ["a.img", "b.img"].map(|name| house.folder.join(name));
+    for image in &images {
+        std::fs::File::create(image).unwrap().set_len(128 << 20).unwrap();
+    }
+    let mut request = house.create_request("tank", "none.img");
+    request.vdevs[0] =
+        VdevSpec { class: VdevClass::Main, kind: VdevKind::Mirror, devices: images.clone().into() };
+    house.create_pool(request).unwrap();
+    let audit = |samples, agent| {
+        house.host().call(&caller(), PoolAudit { name: "tank".into(), samples, agent, files: true })
+    };
+    assert_eq!(audit(None, Some("127.0.0.1:1".into())).unwrap_err().code, Code::ParityNone, "no store");
+    // All that an empty pool has was written by the last commit, into segments that are open.
+    assert!(audit(Some(100), None).unwrap().strata.is_empty());
+    (0..20).for_each(|at| _ = house.create_fs(&format!("tank/fs{at}"), &[], None).unwrap());
+    let outcome = audit(Some(100), None).unwrap();
+    assert!(outcome.is_held() && outcome.by_device && outcome.record.is_none(), "{outcome:?}");
+    let samples: Vec<u32> = outcome.strata.iter().map(|stratum| stratum.samples).collect();
+    assert_eq!(samples, [100, 100], "{outcome:?}");
+    let records = house.host().call(&caller(), PoolAuditRecords { name: "tank".into() });
+    assert_eq!(records.unwrap_err().code, Code::AuditUnsigned);
+    assert!(status(&house).audit.unwrap().starts_with("200 samples held "), "{:?}", status(&house).audit);
+
+    set(&house, "audit", "hourly").unwrap();
+    let begun = clock.wall_seconds.load(Ordering::SeqCst);
+    let at = |minute: u64| {
+        clock.wall_seconds.store(begun + 60 * minute, Ordering::SeqCst);
+        house.host().audit_by_schedule();
+        audits(&house).len()
+    };
+    let before = audits(&house).len();
+    let ended = (1..=60).find(|minute| at(*minute) > before).expect("it ends within the hour");
+    assert!(ended > 55, "{ended}");
+    assert!(status(&house).audit.unwrap().starts_with("5518 samples held "), "{:?}", status(&house).audit);
+
+    // Zeros over one side: the next batch says so, and status is red until the next audit.
+    let side = std::fs::OpenOptions::new().write(true).open(&images[1]).unwrap();
+    let zeros = vec![0; 1 << 20];
+    (1..127_u64).for_each(|mib| std::os::unix::fs::FileExt::write_all_at(&side, &zeros, mib << 20).unwrap());
+    let found = (61..=120).find(|minute| at(*minute) > before + 1).expect("it is found out");
+    assert!(found <= ended + 12, "{found}");
+    assert_eq!(audits(&house).last().unwrap(), "failure");
+    let wrong =
+        |message: &Refusal| message.code == Code::AuditWrong && message.what.contains(" were not held");
+    assert!(status(&house).messages.iter().any(wrong), "{:?}", status(&house).messages);
+    let again = audit(None, None).unwrap();
+    let bad: Vec<_> = again.strata.iter().filter(|stratum| stratum.held < stratum.samples).collect();
+    assert!(bad.iter().all(|stratum| stratum.device.ends_with("b.img")), "{bad:?}");
+}

@@ -113,6 +113,8 @@ pub(crate) mod rank {
         CatchUp,
         /// `Parity::standing`.
         ParityStanding,
+        /// `ScanState::audited`.
+        DeviceAudit,
         /// `Auxiliary::unhelped`.
         Unhelped,
         /// `Auxiliary::listed`.

@@ -14,11 +14,13 @@ pub struct Samples {
     pub newest: u32,
     /// Tiles of the parity.
     pub tiles: u32,
+    /// Of each file or disk, where a walk to all pointers is needed: all in the first batch.
+    pub at_once: u32,
 }
 
 impl From<u32> for Samples {
     fn from(all: u32) -> Samples {
-        Samples { all, newest: all.min(NEWEST_SAMPLES), tiles: TILE_SAMPLES }
+        Samples { all, newest: all.min(NEWEST_SAMPLES), tiles: TILE_SAMPLES, at_once: all }
     }
 }
 
@@ -30,27 +32,36 @@ impl Samples {
             u32::try_from(u64::from(samples) * u64::from(batch) / u64::from(of)).unwrap_or(samples)
         };
         let part = |samples| before(samples, to) - before(samples, from);
-        Samples { all: part(self.all), newest: part(self.newest), tiles: part(self.tiles) }
+        Samples {
+            all: part(self.all),
+            newest: part(self.newest),
+            tiles: part(self.tiles),
+            at_once: if from == 0 && to > 0 { self.at_once } else { 0 },
+        }
     }
 }
 
 /// Outcome of an audit of one part of the pool.
 #[derive(Clone, Debug)]
 pub struct StratumReport {
-    /// Store, or the parity device.
+    /// Store, parity device, file or disk.
     pub device: String,
     /// Part of it: `all`, `newest`, `agent` or `tiles`.
     pub part: &'static str,
     /// Number of the store, if samples that failed name cells of it.
     pub store: Option<u16>,
-    /// Cells (or tiles) of which samples were drawn.
+    /// Cells (or tiles) of which samples were drawn; of a file or disk each 4,096 of the bytes that
+    /// could be drawn.
     pub cells: u64,
     /// Samples.
     pub samples: u32,
     /// Samples that were held.
     pub held: u32,
-    /// Some of the others: segment, cell, reason.
+    /// Some of the others: segment, cell, reason. Of a file or disk the offset in the segment's
+    /// column instead of the cell.
     pub failed: Vec<(u64, u32, String)>,
+    /// Of a file or disk how many bytes each of these has.
+    pub failed_bytes: Vec<u32>,
     /// Question and answers, of a store.
     pub asked: Option<Asked>,
 }
@@ -80,10 +91,21 @@ pub struct Coverage {
 }
 
 /// Outcome of an audit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AuditReport {
-    /// Cells in a million that may be lost and still come back.
+    /// Cells in a million that may be lost and still come back; of files and disks, twice the part
+    /// of the bytes that is found out if it is bad.
     pub loss_ppm: u32,
+    /// Files and disks were asked, and no stores: nothing comes back but by redundancy.
+    pub by_device: bool,
+    /// Files and disks that are away or out of use: nothing is said of them.
+    pub absent: Vec<String>,
+    /// Datasets whose keys are not loaded: blocks of them were drawn as far as manifests list them.
+    pub locked: Vec<String>,
+    /// Reads of files and disks, and bytes.
+    pub reads: u64,
+    /// Bytes of these.
+    pub read_bytes: u64,
     /// Coverage when the first question was drawn.
     pub coverage: Coverage,
     /// Part by part.
@@ -100,6 +122,8 @@ impl AuditReport {
     /// Adds a later batch of the same audit.
     pub fn add(&mut self, batch: AuditReport) {
         self.loss_ppm = batch.loss_ppm;
+        self.reads += batch.reads;
+        self.read_bytes += batch.read_bytes;
         self.strata.extend(batch.strata);
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod audit_report;
 pub(crate) mod cache_devices;
+pub(crate) mod device_audit;
 pub(crate) mod diagnose;
 pub(crate) mod diagnosis;
 pub(crate) mod errlog;

@@ -436,7 +436,9 @@ impl Devices {
     pub(crate) fn parity_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let key = MetaKey::Parity.encode();
         let Some(parity) = self.parity() else {
-            return self.aux.parity_left.swap(false, Ordering::AcqRel).then_some((key, None));
+            let left = self.aux.parity_left.swap(false, Ordering::AcqRel);
+            let audited = self.device_audit_item();
+            return (left || audited.is_some()).then_some((key, audited));
         };
         let now = parity.standing_now()?;
         let mut standing = parity.standing.lock();
@@ -621,24 +623,40 @@ impl Devices {
     /// `None` if none can be made now.
     #[must_use]
     pub fn last_audit(&self) -> Option<(u64, Duration)> {
+        if self.is_audited_by_device() {
+            let last = self.scans.audited.lock().last.map_or(0, |last| last.audited_ns);
+            let age = Duration::from_nanos(self.core.now_ns().saturating_sub(last));
+            return (!self.core.is_sparing()).then_some((last, age));
+        }
         let parity = self.parity().filter(|parity| parity.code.is_ok() && !self.core.is_sparing())?;
         let last = parity.standing.lock().audited_ns;
         Some((last, Duration::from_nanos(self.core.now_ns().saturating_sub(last))))
     }
 
     /// Samples after which a store that lacks half of what the code gives back is found out but for
-    /// one case in 2^`bits`.
+    /// one case in 2^`bits`, or a file or disk of which 1 % of the bytes are bad.
     pub fn audit_samples(&self, bits: f64) -> Result<u32> {
+        if self.is_audited_by_device() {
+            return Ok(bound::samples(f64::from(LOSS_PPM) / 2e6, bits));
+        }
         let (_, code) = self.code()?;
         let loss = f64::from(reading(&code).figures().loss_ppm) / 1e6;
         Ok(bound::samples(loss / 2.0, bits))
     }
 
-    /// Signs records of audits.
-    pub fn audit_signer(&self) -> Result<Arc<Signer>> {
+    /// Signs records of audits; `None` if the pool has no secret to sign with.
+    pub fn audit_signer(&self) -> Result<Option<Arc<Signer>>> {
+        if self.is_audited_by_device() {
+            return Ok(self.device_audit_signer());
+        }
         let (_, code) = self.code()?;
         let signer = Arc::clone(reading(&code).signer());
-        Ok(signer)
+        Ok(Some(signer))
+    }
+
+    /// Refuses if there is no code that could give something back.
+    pub fn check_code(&self) -> Result<()> {
+        self.code().map(|_| ())
     }
 
     /// Asks each store for so many cells, drawn at random, for some of the newest, and the parity
@@ -657,6 +675,10 @@ impl Devices {
 
     /// Asks for a batch of an audit. Nothing tells of its outcome before [`Devices::note_audit`].
     pub fn ask(&self, samples: Samples, agent: Option<Agent<'_>>) -> Result<AuditReport> {
+        // An agent stands beside a store.
+        if self.is_audited_by_device() && agent.as_ref().is_none_or(|agent| agent.may_be_silent) {
+            return self.ask_devices(samples);
+        }
         let (parity, code) = self.code()?;
         let failed = self.parity_error(&parity);
         let random = &*self.core.env.random;
@@ -693,6 +715,7 @@ impl Devices {
                     samples: samples.all,
                     held: if is_proof { samples.all } else { 0 },
                     failed: audit.problem.into_iter().map(|reason| (0, 0, reason)).collect(),
+                    failed_bytes: Vec::new(),
                     asked: Some(Asked {
                         seed: audit.challenge.seed,
                         generation: audit.challenge.generation,
@@ -728,6 +751,7 @@ impl Devices {
                     samples: audit.judgement.held + missing,
                     held: audit.judgement.held,
                     failed: told.collect(),
+                    failed_bytes: Vec::new(),
                     asked: Some(Asked {
                         seed: audit.challenge.seed,
                         generation: audit.challenge.generation,
@@ -750,10 +774,11 @@ impl Devices {
             samples: samples.tiles,
             held: samples.tiles - lost,
             failed: damaged.into_iter().map(|tile| (u64::from(tile), 0, "damaged".to_owned())).collect(),
+            failed_bytes: Vec::new(),
             asked: None,
         };
         strata.extend(Some(tiles).filter(|tiles| tiles.samples > 0));
-        Ok(AuditReport { loss_ppm: figures.loss_ppm, coverage, strata })
+        Ok(AuditReport { loss_ppm: figures.loss_ppm, coverage, strata, ..AuditReport::default() })
     }
 
     /// The part of all that is stored that the code covers.
@@ -774,6 +799,10 @@ impl Devices {
 
     /// Tells of an audit: in an event, in status, and in the next root.
     pub fn note_audit(&self, report: &AuditReport) -> Result<()> {
+        if report.by_device {
+            self.note_device_audit(report);
+            return Ok(());
+        }
         let (parity, _) = self.code()?;
         let sum = |count: fn(&StratumReport) -> u32| {
             report.strata.iter().map(count).fold(0_u32, u32::saturating_add)

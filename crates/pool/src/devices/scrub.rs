@@ -47,7 +47,8 @@ use steadfast_blockio::ReadContext;
 use steadfast_env::Job;
 use steadfast_format::node::Node;
 use steadfast_format::{
-    BlockPointer, Checksums, DatasetId, LeafState, MetaKey, ScanKind, ScanRow, ScanState, SegmentId,
+    BlockPointer, Checksums, DatasetId, LeafState, MetaKey, ParityStanding, ScanKind, ScanRow, ScanState,
+    SegmentId,
 };
 use steadfast_segment::Depth;
 
@@ -590,6 +591,12 @@ impl Devices {
         };
         *self.scans.scan.lock() = read(MetaKey::Scan, "the last scan")?;
         *self.moves.job.lock() = read(MetaKey::Move, "the last move")?;
+        if let Some(value) = self.core.meta.get(&MetaKey::Parity.encode())? {
+            let standing = ParityStanding::decode(&value);
+            let standing = standing.map_err(|source| self.core.corrupt(pool, "parity standing", source))?;
+            // Of a parity device it tells of that.
+            self.scans.audited.lock().last = Some(standing).filter(|standing| standing.device == 0);
+        }
         for leaf in self.leaves().iter().filter(|leaf| leaf.config().state == LeafState::Leaving) {
             self.core.space.set_leaving(leaf.id(), true);
             self.topology.replacing.lock().push(leaf.id());

@@ -12,6 +12,7 @@ use steadfast_format::Txg;
 use steadfast_format::{AuxConfig, DeviceId, GroupConfig, ScanRow};
 
 use crate::core::state::Core;
+use crate::devices::device_audit::DeviceAudit;
 use crate::devices::diagnosis::Diagnosis;
 use crate::devices::errlog::DamagedFile;
 use crate::devices::l2arc::CacheDevice;
@@ -68,6 +69,8 @@ pub(crate) struct ScanState {
     pub resilver_wanted: AtomicBool,
     /// Verbs under way that a resilver may follow ([`Devices::resilver_due`]).
     pub resilvers_due: AtomicUsize,
+    /// The last audit of files and disks.
+    pub audited: RankedMutex<DeviceAudit, rank::DeviceAudit>,
 }
 
 /// Jobs that move segments between devices: removal, expansion of a raidz group, rebalance.

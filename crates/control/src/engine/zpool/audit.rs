@@ -1,4 +1,5 @@
-//! `steadfast audit`: stores are asked for what they should hold, and what they lost is put back.
+//! `steadfast audit`: stores, files and disks are asked for what they should hold, and what stores
+//! lost is put back.
 
 use crate::api::{
     AuditOutcome, AuditRecords, PoolAudit, PoolAuditRecords, PoolRecover, PoolRecovery, RecoveryState,
@@ -33,7 +34,10 @@ impl Verb for PoolAuditRecords {
 
     fn run(self, engine: &Engine, _: &Caller) -> Result<AuditRecords, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        let signer = held.pool.devices().audit_signer().map_err(refuse::pool)?;
+        let Some(signer) = held.pool.devices().audit_signer().map_err(refuse::pool)? else {
+            let what = format!("audits of '{}' leave no records", self.name);
+            return Err(Refusal::new(Code::AuditUnsigned, what).with("pool", self.name));
+        };
         let log = engine.audit_log(&held, &signer);
         Ok(AuditRecords { key: hex(&signer.public()), lines: log.lines() })
     }

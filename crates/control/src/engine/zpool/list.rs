@@ -100,7 +100,7 @@ fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
     if held.pool.is_read_only() {
         properties.insert("readonly".into(), temporary("on".into()));
     }
-    let audit = measured.parity.as_ref().and_then(|parity| parity.audit).map(|audit| LastAudit {
+    let audit = measured.audited.map(|audit| LastAudit {
         ended_ns: audit.audited_ns,
         samples: audit.samples,
         failed: audit.failed,

@@ -167,6 +167,7 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
     if let Some(parity) = &measured.parity {
         messages.extend(parity_messages(name, parity));
     }
+    messages.extend(wrong_samples(name, &measured));
     messages.extend(budgets.iter().filter_map(|budget| spent(name, budget)));
     let anchor = |anchor: &steadfast_anchor::Status| {
         let state = if anchor.fenced.is_some() { Health::Faulted } else { Health::Online };
@@ -201,6 +202,7 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
             held: measured.log.held as u64,
         },
         errors: errors.into_iter().take(1000).collect(),
+        audit: audit_line(held, &measured),
         checkpoint: measured.checkpoint.map(|checkpoint| CheckpointReport {
             taken: checkpoint.time_ns / 1_000_000_000,
             bytes: checkpoint.bytes,
@@ -303,7 +305,28 @@ fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
     }
 }
 
-/// Remark about an anchor.
+/// Samples of files and disks that were wrong.
+fn wrong_samples(name: &str, measured: &Measured) -> Option<Refusal> {
+    let audit = measured.audited.filter(|audit| measured.parity.is_none() && audit.failed > 0)?;
+    let when = moment(audit.audited_ns);
+    let what = format!("{} of {} samples of the audit of {when} were not held", audit.failed, audit.samples);
+    Some(Refusal::new(Code::AuditWrong, what).with("pool", name))
+}
+
+/// The last audit of files and disks, and how often each byte is asked for.
+fn audit_line(held: &ImportedPool, measured: &Measured) -> Option<String> {
+    let audit = measured.audited.filter(|_| measured.parity.is_none())?;
+    let when = moment(audit.audited_ns);
+    let mut line = match audit.failed {
+        0 => format!("{} samples held {when}", audit.samples),
+        failed => format!("{failed} of {} samples failed {when}", audit.samples),
+    };
+    if let Some(interval) = mean_interval(held, measured) {
+        line.push_str(&format!(", any byte is asked for every {} in the mean", roughly(interval)));
+    }
+    Some(line)
+}
+
 /// Problems of the parity device.
 fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
     let out = parity.trouble.as_ref().map(|trouble| {
@@ -319,6 +342,7 @@ fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
     out.into_iter().chain(failed).collect()
 }
 
+/// Remark about an anchor.
 fn anchor_note(anchor: &steadfast_anchor::Status) -> String {
     let steadfast_anchor::Status { seq, epoch, txg, .. } = anchor;
     let mut note = format!("record {seq}, epoch {epoch}, txg {txg}");
@@ -349,6 +373,7 @@ fn lost_report(pool: &CachedPool, why: &Refusal) -> PoolReport {
         sharing: Default::default(),
         stores: Vec::new(),
         budgets: Vec::new(),
+        audit: None,
         log: LogReport::default(),
     }
 }
