@@ -271,7 +271,8 @@ fn content_is_stored_while_the_commit_before_waits_for_its_store() {
     }
     pool.export().expect("exported");
     let again = ObjectDevice::open(Arc::new(store.handle(|_| None)), Some(256 * MIB), [1; 16]);
-    let pool = import(&Env::real(), vec![handle(&Arc::new(again.expect("a store")))], None).expect("imported");
+    let pool =
+        import(&Env::real(), vec![handle(&Arc::new(again.expect("a store")))], None).expect("imported");
     let (fs, _handle) = mount(&pool, "tank");
     assert!(read_file(&fs, ROOT, b"first") == first && read_file(&fs, ROOT, b"next") == next);
 }

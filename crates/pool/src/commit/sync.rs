@@ -75,8 +75,8 @@ use std::time::Duration;
 use steadfast_anchor::Root;
 use steadfast_blockio::{BlockWrite, WriteContext};
 use steadfast_dataset::{Attempts, Dataset};
-use steadfast_env::{Bug, Job};
 use steadfast_env::insist::insisting;
+use steadfast_env::{Bug, Job};
 use steadfast_format::{
     BlockKind, BlockPointer, DeadRange, LogStart, ManifestWriter, MetaKey, PoolState, Txg, Uberblock,
     meta_keys,

@@ -1,5 +1,7 @@
 //! Questions and outcome of an audit.
 
+use steadfast_format::ParityStanding;
+
 /// Samples of the newest segments at most: 99 % for a loss of 1 % of them.
 const NEWEST_SAMPLES: u32 = 459;
 /// Tiles of the parity that each audit reads.
@@ -126,4 +128,12 @@ impl AuditReport {
         self.read_bytes += batch.read_bytes;
         self.strata.extend(batch.strata);
     }
+}
+
+/// The last audit of files and disks, for the root.
+#[derive(Default)]
+pub(crate) struct DeviceAudit {
+    pub last: Option<ParityStanding>,
+    /// The root does not tell of it yet.
+    pub dirty: bool,
 }

@@ -18,7 +18,7 @@
 //!     test: `damage_is_found_as_often_as_the_formula_says`
 //! [device_audit.2] No lock is held while samples are read. Wrong ones are put right as by a scrub,
 //!     in steps between commits: [`MENDED_MAX`] segments and as many blocks at most.
-//! [device_audit.3] Memory: samples, and the siblings along [`READERS`] paths of a walk.
+//! [device_audit.3] Memory: samples, and the siblings along [`NODES`] paths of a walk.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_blockio::{Error as BlockError, ReadContext};
+use steadfast_blockio::{Block, Error as BlockError, ReadContext};
 use steadfast_crypto::{Signer, hash};
 use steadfast_env::Job;
 use steadfast_format::extent::Extent;
@@ -45,6 +45,7 @@ use crate::core::events::EventKind;
 use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, StratumReport};
 use crate::devices::leaf::Leaf;
 use crate::devices::parity::LOSS_PPM;
+use crate::devices::scrub_walk::Reach;
 use crate::devices::state::Devices;
 
 /// Samples of a device at most: each takes memory until it was read.
@@ -52,8 +53,11 @@ pub const DEVICE_SAMPLES_MAX: u32 = 1 << 20;
 /// Reads under way at one device, and at all of them.
 const DEVICE_READERS: usize = 4;
 const READERS_MAX: usize = 48;
-/// Nodes that a walk reads side by side.
-const READERS: usize = 32;
+/// Nodes that a walk takes at once, transfers of them side by side, and how far one transfer goes:
+/// a commit writes nodes one after the other, and bytes of dead ones cost less than a read.
+const NODES: usize = 256;
+const READERS: usize = 16;
+const NODE_RUN: Reach = Reach { bytes: 1 << 20, gap: 64 << 10 };
 /// Segments, and blocks, that an audit puts right; with more to do a scrub is quicker.
 const MENDED_MAX: usize = 64;
 /// Wrong samples that a report names.
@@ -201,14 +205,6 @@ impl Reads {
     }
 }
 
-/// The last audit of files and disks, for the root.
-#[derive(Default)]
-pub(crate) struct DeviceAudit {
-    pub last: Option<ParityStanding>,
-    /// The root does not tell of it yet.
-    pub dirty: bool,
-}
-
 impl Sample {
     /// Where it is read, so that a device is asked in order.
     fn place(&self) -> (u8, SegmentId, u32) {
@@ -352,23 +348,15 @@ impl Devices {
         };
         let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
         while !nodes.is_empty() {
-            let mut some = nodes.split_off(nodes.len().saturating_sub(READERS));
+            let mut some = nodes.split_off(nodes.len().saturating_sub(NODES));
             some.reverse();
             some.iter().for_each(|pointer| self.offer(walked, pointer, None));
             // A leaf of another tree leads nowhere.
             some.retain(|pointer| pointer.level > 0 || pointer.kind == BlockKind::Extents);
-            let blocks: Vec<_> = some.iter().map(|_| Mutex::new(None)).collect();
-            let jobs = some.iter().zip(&blocks).map(|(pointer, block)| -> Job<'_> {
-                let (context, blockio) = (&context, &self.core.blockio);
-                Box::new(move || {
-                    reads.add(pointer.psize.into());
-                    *block.lock() = Some(blockio.read(pointer, context));
-                })
-            });
-            self.core.env.tasks.run_waiting(jobs.collect());
+            let blocks = self.read_runs(&some, &context, reads);
             let mut below = Vec::new();
             for (pointer, block) in some.iter().zip(blocks) {
-                let block = match block.into_inner().expect("its job ran") {
+                let block = match block {
                     Ok(block) => block,
                     Err(BlockError::KeyNotLoaded { .. }) => {
                         walked.locked.insert(dataset);
@@ -394,6 +382,57 @@ impl Devices {
             below.reverse();
             nodes.extend(below);
         }
+    }
+
+    /// Nodes in the order of their places: those side by side come in one transfer.
+    fn read_runs(
+        &self,
+        nodes: &[BlockPointer],
+        context: &ReadContext<'_>,
+        reads: &Reads,
+    ) -> Vec<std::result::Result<Block, BlockError>> {
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        order.sort_by_key(|at| nodes[*at].copies[0]);
+        let mut runs: Vec<Vec<usize>> = Vec::new();
+        for at in order {
+            let ends = |run: &Vec<usize>| run.first().copied().zip(run.last().copied());
+            match runs.last_mut() {
+                Some(run)
+                    if ends(run).is_some_and(|(first, last)| {
+                        self.follows((&nodes[first], &nodes[last]), &nodes[at], 0, NODE_RUN)
+                    }) =>
+                {
+                    run.push(at);
+                }
+                _ => runs.push(vec![at]),
+            }
+        }
+        let blocks: Vec<_> = nodes.iter().map(|_| Mutex::new(None)).collect();
+        let read = |run: &[usize]| {
+            let place = |at: &usize| (nodes[*at].copies[0], nodes[*at].psize as usize);
+            let places: Vec<_> = run.iter().map(place).collect();
+            reads.count.fetch_add(1, Ordering::Relaxed);
+            reads.bytes.fetch_add(places.iter().map(|(_, bytes)| *bytes as u64).sum(), Ordering::Relaxed);
+            let brought = match run.len() {
+                0 | 1 => None,
+                _ => self.core.space.read_run_doubting(&places, NODE_RUN.gap),
+            };
+            let mut brought = brought.into_iter().flatten();
+            for at in run {
+                let pointer = &nodes[*at];
+                let opened =
+                    brought.next().and_then(|bytes| self.core.blockio.open_read(bytes, pointer, context));
+                let block = opened.map_or_else(|| self.core.blockio.read(pointer, context), Ok);
+                *blocks[*at].lock() = Some(block);
+            }
+        };
+        let share = runs.len().div_ceil(READERS).max(1);
+        let jobs = runs.chunks(share).map(|some| -> Job<'_> {
+            let read = &read;
+            Box::new(move || some.iter().for_each(|run| read(run)))
+        });
+        self.core.env.tasks.run_waiting(jobs.collect());
+        blocks.into_iter().map(|block| block.into_inner().expect("its job ran")).collect()
     }
 
     fn offer_content(
@@ -796,39 +835,40 @@ mod tests {
         for (samples, bad_part, blocks) in [(200_u32, 0.01, 4000_u64), (50, 0.05, 500), (3, 0.5, 40)] {
             let lengths: Vec<u64> = (0..blocks).map(|at| 4096 * (1 + (at * at) % 61)).collect();
             let all: u64 = lengths.iter().sum();
-            // The damage is in long blocks for the most part: by number they are few.
-            let mut order: Vec<usize> = (0..lengths.len()).collect();
-            order.sort_by_key(|at| Reverse(lengths[*at]));
-            let (mut bad, mut bad_bytes) = (BTreeSet::new(), 0);
-            for at in order {
-                if bad_bytes as f64 >= bad_part * all as f64 {
-                    break;
+            // Long blocks, of which few make the damage; the first that pass by, and the last ones.
+            let orders: [fn(&[u64], usize) -> u64; 3] =
+                [|lengths, at| u64::MAX - lengths[at], |_, at| at as u64, |_, at| u64::MAX - at as u64];
+            for (kind, order) in orders.into_iter().enumerate() {
+                let mut by: Vec<usize> = (0..lengths.len()).collect();
+                by.sort_by_key(|at| order(&lengths, *at));
+                let (mut bad, mut bad_bytes) = (BTreeSet::new(), 0);
+                for at in by {
+                    if bad_bytes as f64 >= bad_part * all as f64 {
+                        break;
+                    }
+                    bad_bytes += lengths[at];
+                    bad.insert(at);
                 }
-                bad_bytes += lengths[at];
-                bad.insert(at);
-            }
-            let missed_part = (1.0 - bad_bytes as f64 / all as f64).powi(samples.try_into().unwrap());
-            let audits = 2000;
-            let mut missed = 0;
-            for audit in 0..audits {
-                let mut dice = Dice::new(hash(&[
-                    u8::try_from(samples).unwrap(),
-                    (audit % 256) as u8,
-                    (audit / 256) as u8,
-                ]));
-                let mut reservoir = Reservoir::new(samples);
-                for (at, length) in lengths.iter().enumerate() {
-                    reservoir.offer(*length, &mut dice, || at);
+                let missed_part = (1.0 - bad_bytes as f64 / all as f64).powi(samples.try_into().unwrap());
+                let audits = 2000;
+                let mut missed = 0;
+                for audit in 0_u32..audits {
+                    let seed = [samples, u32::try_from(kind).unwrap(), audit].map(u32::to_le_bytes);
+                    let mut dice = Dice::new(hash(seed.as_flattened()));
+                    let mut reservoir = Reservoir::new(samples);
+                    for (at, length) in lengths.iter().enumerate() {
+                        reservoir.offer(*length, &mut dice, || at);
+                    }
+                    assert_eq!((reservoir.passed, reservoir.places.len()), (all, samples as usize));
+                    missed += u32::from(!reservoir.places.iter().flatten().any(|at| bad.contains(at)));
                 }
-                assert_eq!((reservoir.passed, reservoir.places.len()), (all, samples as usize));
-                missed += u32::from(!reservoir.places.iter().flatten().any(|at| bad.contains(at)));
+                let expected = missed_part * f64::from(audits);
+                let sigma = (expected * (1.0 - missed_part)).sqrt();
+                assert!(
+                    (f64::from(missed) - expected).abs() < 4.0 * sigma,
+                    "{samples} samples missed damage {kind} {missed} times, {expected:.0} ± {sigma:.0} expected"
+                );
             }
-            let expected = missed_part * f64::from(audits);
-            let sigma = (expected * (1.0 - missed_part)).sqrt();
-            assert!(
-                (f64::from(missed) - expected).abs() < 4.0 * sigma,
-                "{samples} samples missed {missed} times, {expected:.0} ± {sigma:.0} expected"
-            );
         }
     }
 

@@ -232,7 +232,7 @@ impl Devices {
 
     /// True if one transfer of some copy that brings the first block and the last one can bring the
     /// next one too.
-    fn follows(
+    pub(crate) fn follows(
         &self,
         (first, last): (&BlockPointer, &BlockPointer),
         next: &BlockPointer,

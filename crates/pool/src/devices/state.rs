@@ -12,7 +12,7 @@ use steadfast_format::Txg;
 use steadfast_format::{AuxConfig, DeviceId, GroupConfig, ScanRow};
 
 use crate::core::state::Core;
-use crate::devices::device_audit::DeviceAudit;
+use crate::devices::audit_report::DeviceAudit;
 use crate::devices::diagnosis::Diagnosis;
 use crate::devices::errlog::DamagedFile;
 use crate::devices::l2arc::CacheDevice;
