@@ -113,6 +113,22 @@ impl Bare {
         })
     }
 
+    /// Reads 4 KiB of one object so many times, one after the other. Seconds of each.
+    pub fn trips(&self, count: u32) -> Result<Vec<f64>, Error> {
+        let path = ObjectPath::from(format!("{}/trip", self.prefix));
+        self.runtime.block_on(async {
+            self.store.put(&path, vec![7; RANGE as usize].into()).await.map_err(failed)?;
+            let mut seconds = Vec::new();
+            for _ in 0..count {
+                let began = Instant::now();
+                self.store.get_range(&path, 0..RANGE).await.map_err(failed)?;
+                seconds.push(began.elapsed().as_secs_f64());
+            }
+            self.store.delete(&path).await.map_err(failed)?;
+            Ok(seconds)
+        })
+    }
+
     /// Objects of the prefix: name and bytes.
     pub fn objects(&self) -> Result<Vec<(String, u64)>, Error> {
         Ok(self.list()?.into_iter().map(|(path, size)| (path.to_string(), size)).collect())

@@ -8,6 +8,7 @@ use steadfast_lab_network::{Conditions, Counts, Link};
 use super::client::{Client, Export, Handle, failed};
 use super::split::{NodeUse, Totals};
 use crate::bucket::arm::{Arm, Here, Kind};
+use crate::bucket::bare::Bare;
 use crate::bucket::remote::Remote;
 use crate::context::Context;
 use crate::error::Error;
@@ -60,6 +61,12 @@ impl<'a> Portal<'a> {
     /// Sets the rate of its link from now on.
     pub fn set_rate(&self, rate: Rate) {
         self.arm.link.set_rate(rate.0);
+    }
+
+    /// Seconds of a ranged read of 4 KiB on the way to its store, so many one after the other.
+    pub fn trips(&self, count: u32) -> Result<Vec<f64>, Error> {
+        let prefix = format!("{}/trips", self.remote.prefix);
+        Bare::new(self.remote, &self.arm.link.address().to_string(), &prefix)?.trips(count)
     }
 
     /// Requests and bytes that its link has carried so far.

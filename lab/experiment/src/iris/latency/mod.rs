@@ -210,7 +210,8 @@ pub fn run(
     progress.begin("making the portal");
     let done =
         Portal::make(&setup, context, &remote, request.conditions(), &[], &mut shell).and_then(|portal| {
-            let mut hands = Hands::fill(portal, sizes, round_trip)?;
+            let mut hands = Hands::fill(portal, sizes)?;
+            hands.measure_trip(round_trip, &mut report)?;
             progress.advance(2.0, "");
             let _way = away.map(|away| hands.go_away(away.0, &mut report)).transpose()?;
             hands.measure(&mut report, &mut progress, stop)?;
@@ -239,7 +240,8 @@ struct Hands<'a> {
     /// The client on this machine; behind it the one that is away.
     seats: Vec<Seat>,
     sizes: Sizes,
-    round_trip: Duration,
+    /// Seconds of a round trip to the store as it is played, if one is.
+    trip: Option<f64>,
     data: Vec<u8>,
     /// Number of the next operation, which new names have.
     next: u64,
@@ -254,13 +256,15 @@ struct Seat {
     arms: [&'static str; 2],
 }
 
+/// Round trips that are measured by themselves.
+const TRIPS: u32 = 21;
 const LISTED: &str = "listed";
 const DEEP: [&str; 2] = ["one", "two"];
 const LARGE: &str = "large";
 
 impl<'a> Hands<'a> {
     /// Fills the pool by the local mount, which is quick.
-    fn fill(mut portal: Portal<'a>, sizes: Sizes, round_trip: Duration) -> Result<Hands<'a>, Error> {
+    fn fill(mut portal: Portal<'a>, sizes: Sizes) -> Result<Hands<'a>, Error> {
         let place = portal.place();
         let io = |path: &std::path::Path| Error::io("fill", path);
         let folders = ["others", LISTED, "one", "one/two"];
@@ -281,7 +285,21 @@ impl<'a> Hands<'a> {
         portal.settle()?;
         let (client, top) = portal.client()?;
         let seats = vec![Seat { client, top, arms: HERE }];
-        Ok(Hands { portal, seats, sizes, round_trip, data, next: 0, removed: 0 })
+        Ok(Hands { portal, seats, sizes, trip: None, data, next: 0, removed: 0 })
+    }
+
+    /// Measures the round trip to the store by itself: the link, the store and a client's work are
+    /// a part of each one that the portal waits for.
+    fn measure_trip(&mut self, round_trip: Duration, report: &mut ComparisonReport) -> Result<(), Error> {
+        if round_trip.is_zero() {
+            return Ok(());
+        }
+        let seconds = self.portal.trips(TRIPS)?;
+        let how = "Ranged reads of 4 KiB on the same way, one after the other.";
+        let row = Row::new("trip", "the store's round trip as played", "ms", false, how);
+        seconds.iter().for_each(|seconds| report.add(&row, HERE[0], seconds * 1e3));
+        self.trip = median(&seconds);
+        Ok(())
     }
 
     /// Gives the portal a client that is so far away, for as long as the link lives. The
@@ -344,9 +362,8 @@ impl<'a> Hands<'a> {
                     add(report, operation, key, seconds);
                 })?;
                 progress.advance(1.0, "");
-                let trip = Some(self.round_trip.as_secs_f64()).filter(|trip| *trip > 0.0);
                 let arms = self.seats[seat].arms;
-                told[seat].tell(operation, arms, (&cold, trip), (hot, self.sizes.hot), report);
+                told[seat].tell(operation, arms, (&cold, self.trip), (hot, self.sizes.hot), report);
             }
         }
         let row = Row::new(
@@ -519,7 +536,7 @@ impl Told {
             Row::new(&format!("{}_{key}", operation.key()), operation.label(), unit, false, how)
         };
         if let Some(trip) = trip {
-            let how = "Time that the portal waited for reads over the round trip.";
+            let how = "Time that the portal waited for reads over the store's round trip as played.";
             let trips: Vec<f64> = cold.iter().map(|parts| parts.reads / trip).collect();
             let told = row("trips", "round trips waited for", how);
             trips.iter().for_each(|trips| report.add(&told, arms[0], *trips));
