@@ -124,6 +124,45 @@ fn a_bad_place_of_a_single_file_names_what_lay_there() {
     host.shell("zpool destroy -f tank").ok();
 }
 
+/// Tiles at a store of their own: both stores lose objects, and all come back.
+#[test]
+fn the_commands_for_tiles_at_a_store_can_be_typed() {
+    if let Some(why) = no_fuse() {
+        return skip("tiles at a store", &why);
+    }
+    let host = Host::new();
+    host.shell(&format!("mkdir bin; ln -s {} bin/steadfast", steadfast_bin().display())).ok();
+    let before = "export HOME=$PWD PATH=$PWD/bin:$PATH\n";
+    let mut said = Vec::new();
+    for command in commands("## Tiles at another provider\n") {
+        if command.starts_with("zpool export") {
+            host.until("zpool status lake", |told| told.contains("all covered"));
+        }
+        let ran = host.shell(&format!("{before}{command}")).ok();
+        said.push((command, format!("{}{}", ran.out, ran.err)));
+        if command.starts_with("zpool remove") {
+            assert_eq!(host.shell("find far -type f").out, "", "no object is left");
+        }
+    }
+    let of = |word: &str| -> Vec<&String> {
+        said.iter().filter(|(command, _)| command.contains(word)).map(|(_, said)| said).collect()
+    };
+    let status = of("zpool status lake")[0];
+    assert!(status.contains(", tiles at file://") && status.contains("/far"), "{status}");
+    let audits = of("audit lake");
+    assert_eq!(audits.len(), 3, "{said:?}");
+    for held in [audits[0], audits[2]] {
+        assert!(
+            held.contains("/far: 2,759 challenges of ") && held.contains(" cells of the parity: held"),
+            "{held}"
+        );
+    }
+    assert!(audits[1].contains("not held") && audits[1].contains("AUDIT-FAILED"), "{}", audits[1]);
+    let recovered = of("audit recover")[0];
+    assert!(recovered.contains("tiles of the parity put back at their store: 1"), "{recovered}");
+    assert!(recovered.contains("objects put back: 1"), "{recovered}");
+}
+
 /// More is lost than the code covers: the recovery names the files and their ranges, of the dataset
 /// and of a snapshot, and so does `zpool status -v`.
 #[test]

@@ -101,23 +101,35 @@ pub(crate) fn probe_new(vdevs: &[VdevSpec], is_anchored: bool) -> Result<Vec<Ref
     let devices = vdevs.iter().filter(holds_segments).flat_map(|vdev| &vdev.devices);
     let mut warnings = Vec::new();
     for device in devices.filter(|device| is_remote(device)) {
-        let address = location(device.to_str().unwrap_or_default())?;
-        let client = open(address, Tuning::impatient())?;
-        let report = probe::short(&client).map_err(|error| refusal(&error))?;
-        let bad = |name: &str| report.check(name).filter(|check| check.outcome == Outcome::Bad);
-        let told = |code, check: &probe::Check| {
-            let what = format!("{}: {}: {}", report.address, check.name, check.found);
-            Refusal::new(code, what).with("device", &report.address).with("store", &report.address)
-        };
-        if let Some(check) = ["read after write", "ranges"].into_iter().find_map(bad) {
-            return Err(told(Code::StoreUnfit, check));
-        }
-        if let Some(check) = bad("race of creates").filter(|_| !is_anchored) {
-            return Err(told(Code::StoreUnfenced, check));
-        }
-        warnings.extend(bad("lifecycle").map(|check| told(Code::StoreExpires, check)));
+        warnings.extend(probe_one(device.to_str().unwrap_or_default(), is_anchored)?);
     }
     Ok(warnings)
+}
+
+/// Probes one store, if its bytes leave this machine. Without an anchor it must let one of two
+/// hosts win.
+///
+/// # Errors
+/// As of [`probe_new`].
+pub(crate) fn probe_one(address: &str, is_anchored: bool) -> Result<Option<Refusal>, Refusal> {
+    let address = location(address)?;
+    if !address.is_remote() {
+        return Ok(None);
+    }
+    let client = open(address, Tuning::impatient())?;
+    let report = probe::short(&client).map_err(|error| refusal(&error))?;
+    let bad = |name: &str| report.check(name).filter(|check| check.outcome == Outcome::Bad);
+    let told = |code, check: &probe::Check| {
+        let what = format!("{}: {}: {}", report.address, check.name, check.found);
+        Refusal::new(code, what).with("device", &report.address).with("store", &report.address)
+    };
+    if let Some(check) = ["read after write", "ranges"].into_iter().find_map(bad) {
+        return Err(told(Code::StoreUnfit, check));
+    }
+    if let Some(check) = bad("race of creates").filter(|_| !is_anchored) {
+        return Err(told(Code::StoreUnfenced, check));
+    }
+    Ok(bad("lifecycle").map(|check| told(Code::StoreExpires, check)))
 }
 
 /// A failure of a store as a refusal, with the store's own answer as fields.

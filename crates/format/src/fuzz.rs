@@ -6,7 +6,7 @@
 //! damaged golden bytes.
 
 use crate::node::{Node, NodeEncoder};
-use crate::parity::{ParityHeader, ParityManifest, ParityRecord, ParityTile};
+use crate::parity::{ParityHeader, ParityManifest, ParityRecord, ParityTile, ParityTileStore};
 use crate::raw::{RawBlock, RawGone, RawKept, RawRoots};
 use crate::stream::{
     FrameHeader, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember, StreamNotes,
@@ -55,6 +55,7 @@ pub const ALL: &[Entry] = &[
     ("parity_record", parity_record),
     ("parity_standing", parity_standing),
     ("parity_tile", parity_tile),
+    ("parity_tile_store", parity_tile_store),
     ("raw_block", raw_block),
     ("raw_gone", raw_gone),
     ("raw_kept", raw_kept),
@@ -180,6 +181,12 @@ pub fn parity_header(bytes: &[u8]) {
 pub fn parity_tile(bytes: &[u8]) {
     let Ok(tile) = ParityTile::decode(bytes, any_check(bytes)) else { return };
     assert_eq!(tile.encode(any_check(bytes))[..], bytes[..ParityTile::ENCODED_SIZE], "{CANONICAL}");
+}
+
+/// The store that holds the tiles of a parity device.
+pub fn parity_tile_store(bytes: &[u8]) {
+    let Ok(store) = ParityTileStore::decode(bytes, any_check(bytes)) else { return };
+    assert_eq!(store.encode(any_check(bytes))[..], bytes[..ParityTileStore::ENCODED_SIZE], "{CANONICAL}");
 }
 
 /// Head of a record of a parity device's journal.

@@ -15,6 +15,8 @@ const VERSION: u32 = 1;
 const REKEYED: u32 = 2;
 /// Version of a header whose codes have other sizes than one another, or other places.
 const PLACED: u32 = 3;
+/// Version of a header whose tiles lie at a store.
+const AWAY: u32 = 4;
 
 /// The check in the bytes of a structure of this module, for the one that names it.
 ///
@@ -67,8 +69,8 @@ fn begin_of<'b>(
 /// |-----|-----|----------------|--------------------------------------------------------------|
 /// |   0 |   8 | magic          | `SFparity`                                                   |
 /// |   8 |  32 | check          | BLAKE3 of all that follows                                   |
-/// |  40 |   4 | version        | 1; 2 if next_map or slot_area is not zero; 3 if first_tiles is not |
-/// |  44 |   4 | flags          | bit 0: root_key is zero, the key comes from the pool's own   |
+/// |  40 |   4 | version        | 1; 2 if next_map or slot_area is not zero; 3 if first_tiles is not; 4 with bit 1 of flags |
+/// |  44 |   4 | flags          | bit 0: root_key is zero, the key comes from the pool's own; bit 1: tiles lie at a store |
 /// |  48 |   8 | pool           | the pool                                                     |
 /// |  56 |   8 | sequence       | from 1; the copy with the greater one counts                 |
 /// |  64 |   8 | cells          | cells that the code is made for                              |
@@ -83,8 +85,8 @@ fn begin_of<'b>(
 /// | 176 |   4 | manifest_area  | 1 or 2                                                       |
 /// | 180 |  32 | journal_prev   | check of the record before journal_tail; random at first     |
 /// | 212 |   8 | next_map       | map of the code that is being made in the other area; 0: none |
-/// | 220 |   4 | slot_area      | area of the slots of map: 0 before the tags, 1 behind them; 0 in version 3 |
-/// | 224 |   4 | first_tiles    | version 3: tiles for which area 0 has room; else 0, and so are those behind |
+/// | 220 |   4 | slot_area      | area of the slots of map: 0 before the tags, 1 behind them; 0 if first_tiles is not |
+/// | 224 |   4 | first_tiles    | version 3 and 4: tiles for which area 0 has room, or 0, and so are those behind |
 /// | 228 |   4 | next_loss_ppm  | like loss_ppm, of next_map; 0 without it                     |
 /// | 232 |   4 | next_tiles     | tiles of next_map; 0 without it                              |
 /// | 236 |   8 | slots_at       | where the slots of map begin, a multiple of 4,096            |
@@ -124,6 +126,8 @@ pub struct ParityHeader {
     pub slot_area: u32,
     /// Places of the codes, if they are not those of areas of one size.
     pub places: Option<ParityPlaces>,
+    /// The tiles lie at a store, which a [`ParityTileStore`] names.
+    pub is_away: bool,
 }
 
 /// Places of codes on a parity device.
@@ -149,6 +153,7 @@ pub struct NextParity {
 }
 
 const DERIVED: u32 = 1;
+const AT_STORE: u32 = 2;
 
 impl ParityHeader {
     const MAGIC: &'static [u8; 8] = b"SFparity";
@@ -196,12 +201,14 @@ impl ParityHeader {
         assert!(self.root_key != Some([0; 32]), "a key is not zero");
         assert!(self.next_map != Some(0) && self.next_map != Some(self.map) && self.slot_area <= 1);
         let version = match (self.places, self.next_map, self.slot_area) {
+            _ if self.is_away => AWAY,
             (Some(_), ..) => PLACED,
             (None, None, 0) => VERSION,
             (None, ..) => REKEYED,
         };
         assert!(self.places.is_none_or(|places| self.are_right(places)), "places of codes");
-        let flags = if self.root_key.is_none() { DERIVED } else { 0 };
+        let flags =
+            if self.root_key.is_none() { DERIVED } else { 0 } | if self.is_away { AT_STORE } else { 0 };
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", version).u32("flags", flags);
         out.u64("pool", self.pool.0).u64("sequence", self.sequence).u64("cells", self.cells);
@@ -238,9 +245,9 @@ impl ParityHeader {
     /// # Errors
     /// The bytes are no header, or not one that this version writes.
     pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityHeader, DecodeError> {
-        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, PLACED)?;
+        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, AWAY)?;
         let flags = from.u32("flags");
-        if flags & !DERIVED != 0 {
+        if flags & !(DERIVED | AT_STORE) != 0 || (flags & AT_STORE != 0) != (version == AWAY) {
             return Err(from.refuse("flags", flags));
         }
         let (pool, sequence, cells) = (PoolGuid(from.u64("pool")), from.u64("sequence"), from.u64("cells"));
@@ -257,7 +264,8 @@ impl ParityHeader {
         let next = NextParity { loss_ppm: next_loss_ppm, tiles: next_tiles, slots_at: next_slots_at };
         let next =
             (next_map != 0 || next != NextParity { loss_ppm: 0, tiles: 0, slots_at: 0 }).then_some(next);
-        let places = (version == PLACED).then_some(ParityPlaces { first_tiles, slots_at, next });
+        let is_placed = version == PLACED || version == AWAY && first_tiles != 0;
+        let places = is_placed.then_some(ParityPlaces { first_tiles, slots_at, next });
         let is_plain = (next_map, slot_area) == (0, 0);
         let beyond = u64::from(first_tiles | next_loss_ppm | next_tiles) | slots_at | next_slots_at;
         let loss_ok = (1..=500_000).contains(&loss_ppm);
@@ -272,8 +280,8 @@ impl ParityHeader {
             ("manifest_area", u64::from(manifest_area), (1..=2).contains(&manifest_area)),
             ("next_map", next_map, next_map != map),
             ("slot_area", u64::from(slot_area), slot_area <= 1),
-            ("version", u64::from(version), version == PLACED || is_plain == (version == VERSION)),
-            ("first_tiles", beyond, version == PLACED || beyond == 0),
+            ("version", u64::from(version), version >= PLACED || is_plain == (version == VERSION)),
+            ("first_tiles", beyond, is_placed || beyond == 0),
             ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
         ] {
             if !is_right {
@@ -298,11 +306,109 @@ impl ParityHeader {
             next_map: (next_map != 0).then_some(next_map),
             slot_area,
             places,
+            is_away: version == AWAY,
         };
         match places {
             Some(places) if !header.are_right(places) => Err(from.refuse("first_tiles", beyond)),
             _ => Ok(header),
         }
+    }
+}
+
+/// The store that holds the tiles of a parity device, and the code that covers them there. Written
+/// once, before the header.
+///
+/// | off | len  | field      | meaning                                              |
+/// |-----|------|------------|------------------------------------------------------|
+/// |   0 |    8 | magic      | `SFptstor`                                           |
+/// |   8 |   32 | check      | BLAKE3 of all that follows                           |
+/// |  40 |    4 | version    | 1                                                    |
+/// |  44 |    4 | reserved   | zero                                                 |
+/// |  48 |    8 | pool       | the pool                                             |
+/// |  56 |    8 | folder     | number of the folder at the store, not 0             |
+/// |  64 |    8 | inner_size | bytes of the inner parity device, a multiple of 4,096, not 0 |
+/// |  72 |    4 | length     | bytes of the address, 1 to 2,048                     |
+/// |  76 | 2048 | address    | address of the store, UTF-8, filled up with zeros    |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParityTileStore {
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Number of the folder at the store.
+    pub folder: u64,
+    /// Bytes of the inner parity device.
+    pub inner_size: u64,
+    /// Address of the store.
+    pub address: String,
+}
+
+impl ParityTileStore {
+    const MAGIC: &'static [u8; 8] = b"SFptstor";
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "parity_tile_store",
+        &[
+            ("magic", 0, 8),
+            ("check", 8, 32),
+            ("version", 40, 4),
+            ("reserved", 44, 4),
+            ("pool", 48, 8),
+            ("folder", 56, 8),
+            ("inner_size", 64, 8),
+            ("length", 72, 4),
+            ("address", 76, Self::ADDRESS_MAX),
+        ],
+        &[],
+    );
+    /// Most bytes of an address.
+    pub const ADDRESS_MAX: usize = 2048;
+    /// Its bytes.
+    pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
+
+    /// Its bytes.
+    ///
+    /// # Panics
+    /// If a field is not as the layout says.
+    #[must_use]
+    pub fn encode(&self, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
+        let length = self.address.len();
+        assert!(self.pool.0 != 0 && self.folder != 0 && (1..=Self::ADDRESS_MAX).contains(&length));
+        assert!(self.inner_size != 0 && self.inner_size.is_multiple_of(4096));
+        let mut address = self.address.clone().into_bytes();
+        address.resize(Self::ADDRESS_MAX, 0);
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION);
+        let out = out.reserved().u64("pool", self.pool.0).u64("folder", self.folder);
+        let out = out.u64("inner_size", self.inner_size);
+        let out = out.u32("length", u32::try_from(length).expect("2,048 at most"));
+        seal(out.bytes("address", &address).finish(), hash)
+    }
+
+    /// Reads it. Bytes behind it are not looked at.
+    ///
+    /// # Errors
+    /// The bytes are none.
+    pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityTileStore, DecodeError> {
+        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        from.reserved()?;
+        let (pool, folder) = (PoolGuid(from.u64("pool")), from.u64("folder"));
+        let (inner_size, length) = (from.u64("inner_size"), from.u32("length"));
+        let address = from.bytes("address", Self::ADDRESS_MAX);
+        let known = usize::try_from(length).unwrap_or(usize::MAX).min(Self::ADDRESS_MAX);
+        let (address, rest) = address.split_at(known);
+        let text = String::from_utf8(address.to_vec()).unwrap_or_default();
+        for (field, value, is_right) in [
+            ("pool", pool.0, pool.0 != 0),
+            ("folder", folder, folder != 0),
+            ("inner_size", inner_size, inner_size != 0 && inner_size.is_multiple_of(4096)),
+            ("length", u64::from(length), known == length as usize && known > 0),
+            ("address", 0, !text.is_empty() && rest.iter().all(|byte| *byte == 0)),
+            ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
+        ] {
+            if !is_right {
+                return Err(from.refuse(field, value));
+            }
+        }
+        Ok(ParityTileStore { pool, folder, inner_size, address: text })
     }
 }
 
@@ -318,7 +424,7 @@ impl ParityHeader {
 /// |  56 |   8 | map        | generation of the map                                |
 /// |  64 |   8 | generation | of this tile, from 1; the slot with the greater counts |
 /// |  72 |   8 | cut        | position of the journal up to which it includes all  |
-/// |  80 |  32 | hash       | BLAKE3 of the tile's bytes                           |
+/// |  80 |  32 | hash       | BLAKE3 of the tile's bytes, as they lie in the slot or at the store |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParityTile {
     /// Number of the tile.
@@ -705,6 +811,7 @@ mod tests {
             next_map: None,
             slot_area: 0,
             places: None,
+            is_away: false,
         };
         let next = NextParity { loss_ppm: 5_000, tiles: 2, slots_at: 3 * 4096 };
         let places = ParityPlaces { first_tiles: 1, slots_at: 2 * 4096, next: None };
@@ -716,6 +823,9 @@ mod tests {
             ParityHeader { next_map: Some(4), slot_area: 1, ..header.clone() },
             ParityHeader { places: Some(places), ..header.clone() },
             ParityHeader { next_map: Some(4), places: placed, ..header.clone() },
+            ParityHeader { is_away: true, ..header.clone() },
+            ParityHeader { is_away: true, slot_area: 1, ..header.clone() },
+            ParityHeader { is_away: true, next_map: Some(4), places: placed, ..header.clone() },
             header.clone(),
         ] {
             let bytes = header.encode(sum);
@@ -738,6 +848,23 @@ mod tests {
             let mut bytes = bytes.clone();
             bytes[offset..offset + length].copy_from_slice(&value.to_le_bytes()[..length]);
             assert!(ParityHeader::decode(&seal(bytes, sum), sum).is_err(), "{field}");
+        }
+        let store = ParityTileStore {
+            pool: PoolGuid(2),
+            folder: 3,
+            inner_size: 8192,
+            address: "s3://bucket/tiles".to_owned(),
+        };
+        let longest = ParityTileStore { address: "a".repeat(2048), ..store.clone() };
+        for store in [store, longest] {
+            let bytes = store.encode(sum);
+            assert_eq!(ParityTileStore::decode(&bytes, sum), Ok(store));
+            each_byte_counts(&bytes, |bytes| ParityTileStore::decode(bytes, sum).is_ok());
+            for (at, value) in [(72, 0), (72, 2049), (72, 5), (64, 4097), (56, 0), (44, 1)] {
+                let mut bytes = bytes.clone();
+                bytes[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
+                assert!(ParityTileStore::decode(&seal(bytes, sum), sum).is_err(), "{value} at {at}");
+            }
         }
         let tile = ParityTile { tile: 1, pool: PoolGuid(2), map: 3, generation: 4, cut: 5, hash: [6; 32] };
         assert_eq!(ParityTile::decode(&tile.encode(sum), sum), Ok(tile.clone()));

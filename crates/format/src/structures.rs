@@ -32,6 +32,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Cache chunk", &CacheChunk::LAYOUT),
     ("Parity header", &parity::ParityHeader::LAYOUT),
     ("Parity tile", &parity::ParityTile::LAYOUT),
+    ("Parity tile store", &parity::ParityTileStore::LAYOUT),
     ("Parity record", &parity::ParityRecord::LAYOUT),
     ("Parity manifest", &parity::ParityManifest::LAYOUT),
     ("Checksums", &Checksums::LAYOUT),

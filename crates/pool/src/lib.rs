@@ -75,7 +75,7 @@ pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::lost_content::{LostContent, LostNode};
 pub use crate::devices::offline::Offline;
 pub use crate::devices::parity::{
-    Agent, AskAgent, LOSS_PPM, LOSSES_PPM, NoSum, ParityStatus, Recovered, Rekeyed, check_parity,
+    Agent, AskAgent, LOSS_PPM, LOSSES_PPM, NoSum, ParityStatus, ParityWish, Recovered, Rekeyed, check_parity,
 };
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, RootAge, check_copies, check_unoccupied, erase, label_of, mark_destroyed,
@@ -105,8 +105,11 @@ pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_device::{Obstacle, Outage, Presence};
 pub use steadfast_format::{LogOut, ParityStanding, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
+pub use steadfast_por::OpenStore;
 pub use steadfast_por::agent;
 pub use steadfast_por::parity::Medium as ParityMedium;
+/// Most bytes of the address of the store of a parity's tiles.
+pub const TILES_ADDRESS_MAX: usize = steadfast_format::parity::ParityTileStore::ADDRESS_MAX;
 pub use steadfast_refs::ddt::SharingInfo;
 
 use crate::datasets::table::ROOT;

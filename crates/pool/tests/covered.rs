@@ -10,19 +10,22 @@ use crate::common::{MIB, ROOT, handle, import, key, mount, noise, read_file, spe
 use steadfast_anchor::memory::Fault;
 use steadfast_anchor::{AnchorRecord, MemoryRegister, Register, Witness};
 use steadfast_device::Operation;
-use steadfast_device::objects::{MemoryStore, ObjectDevice, Store};
+use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, StoreFault};
 use steadfast_env::Env;
 use steadfast_format::PoolGuid;
 use steadfast_format::object_names::LABELS;
-use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers, scan};
+use steadfast_pool::{
+    Error, FoundPool, ImportSpec, LOSS_PPM, ParityMedium, ParityWish, Pool, Registers, scan,
+};
 use steadfast_posix::FileSystem;
 
 const CAPACITY: u64 = 256 * MIB;
 const PATH: &str = "/safe/parity";
+const TILES: &str = "s3://tiles";
 
 /// The trusted corner: files by path, and a register.
 #[derive(Default)]
-struct Corner(Mutex<BTreeMap<String, File>>, Arc<MemoryRegister>);
+struct Corner(Mutex<BTreeMap<String, File>>, Arc<MemoryRegister>, Mutex<Option<MemoryStore>>);
 
 impl Corner {
     fn with(path: &str, bytes: u64) -> Arc<Corner> {
@@ -64,6 +67,12 @@ impl Registers for Corner {
         let files = self.0.lock().unwrap();
         let file = files.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(file.try_clone()?))
+    }
+
+    fn tiles(&self, address: &str) -> io::Result<Arc<dyn Store>> {
+        assert_eq!(address, TILES);
+        let store = self.2.lock().unwrap().take().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(store))
     }
 }
 
@@ -205,6 +214,72 @@ fn what_a_store_loses_comes_back() {
     pool.export().expect("exported");
     let pool = import(&world.env, vec![handle(&world.device(3))], None).expect("imported without a corner");
     check(&pool, 3..8);
+}
+
+/// Tiles at a store: audits ask for them, a recovery brings them back, writers do not wait while
+/// that store is away, and with the parity device they go.
+#[test]
+fn tiles_at_a_store_come_back_and_go() {
+    let world = World::new(31);
+    world.corner.put(PATH, 192 * MIB);
+    let (tiles, is_away) = (MemoryStore::new("tiles"), Arc::new(AtomicBool::new(false)));
+    let lend = || {
+        let is_away = Arc::clone(&is_away);
+        let fault = move |_: &Request| is_away.load(Ordering::SeqCst).then_some(StoreFault::Away);
+        *world.corner.2.lock().unwrap() = Some(tiles.handle(fault));
+    };
+    let pool = world.create();
+    fill(&pool, 0..4);
+    lend();
+    let stores = |address: &str| world.corner.tiles(address);
+    let wish = ParityWish { tiles: Some((TILES, &stores)), ..ParityWish::of(LOSS_PPM) };
+    let medium = || world.corner.parity(PATH).expect("a file");
+    let small =
+        pool.devices().add_parity_for(wish, PATH, Box::new(tempfile::tempfile().unwrap()), false, false);
+    assert!(matches!(small, Err(Error::ParitySmall { .. })), "{small:?}");
+    pool.devices().add_parity_for(wish, PATH, medium(), false, false).expect("a parity device");
+    assert_eq!(parity(&pool).tiles, Some((TILES.to_owned(), None)));
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    {
+        let (fs, _open) = mount(&pool, "tank");
+        fs.unlink(ROOT, b"file 3").expect("removed");
+    }
+    pool.sync().expect("committed");
+    until(&pool, "a pass", || !tiles.names().is_empty());
+    let held = pool.devices().audit(400).expect("an audit");
+    assert!(held.is_held(), "{held:?}");
+    let of_tiles = held.strata.iter().find(|stratum| stratum.device == TILES).expect("a stratum of tiles");
+    assert!(of_tiles.part == "parity" && of_tiles.samples == 400 && of_tiles.asked.is_some());
+    pool.export().expect("exported");
+    drop(pool);
+
+    // Both stores lose something, before an import and after it.
+    let names = tiles.names();
+    assert!(tiles.remove(&names[0]));
+    let left = world.segments();
+    assert!(world.store.remove(left.last().unwrap()));
+    lend();
+    let pool = world.import(2);
+    assert_eq!(parity(&pool).trouble, None);
+    assert!(tiles.names() == names || !pool.devices().audit(400).expect("an audit").is_held());
+    let recovered = pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
+    assert!(recovered.lost.is_empty() && recovered.unsound.is_empty(), "{recovered:?}");
+    assert_eq!(tiles.names(), names);
+    assert_eq!(world.segments(), left);
+    assert!(pool.devices().audit(400).expect("an audit").is_held());
+
+    // Its store is away: more is written than the journal holds, and nobody waits.
+    is_away.store(true, Ordering::SeqCst);
+    fill(&pool, 4..80);
+    until(&pool, "status says so", || parity(&pool).tiles.is_some_and(|(_, trouble)| trouble.is_some()));
+    assert!(parity(&pool).left_out.is_some_and(|reason| reason.contains("journal")), "{:?}", parity(&pool));
+    is_away.store(false, Ordering::SeqCst);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    assert_eq!(parity(&pool).tiles, Some((TILES.to_owned(), None)));
+    check(&pool, 0..3);
+    check(&pool, 4..80);
+    assert_eq!(pool.devices().remove_parity(PATH).expect("removed"), None);
+    assert_eq!(tiles.names(), Vec::<String>::new());
 }
 
 /// A file that knows whether something written to it may be lost if the power fails.

@@ -200,8 +200,14 @@ impl Store {
     fn filled() -> Store {
         let random = Env::seeded(1).random;
         let cells = SEGMENTS * SEGMENT as u64;
-        let creation =
-            Creation { pool: PoolGuid(5), cells, loss_ppm: 20_000, journal_bytes: 64 << 20, key: None };
+        let creation = Creation {
+            pool: PoolGuid(5),
+            cells,
+            loss_ppm: 20_000,
+            journal_bytes: 64 << 20,
+            key: None,
+            is_away: false,
+        };
         let file = tempfile::tempfile().expect("a file");
         file.set_len(creation.bytes()).expect("room for the code");
         let parity = ParityDevice::create(Box::new(file), &creation, &*random);

@@ -202,6 +202,11 @@ impl Cover {
                     if parity.journal_bytes() > 0 && need <= parity.figures().journal_size =>
                 {
                     parity.note_full();
+                    // A pass takes as long as the store of the tiles does: nobody waits for that.
+                    if parity.bodies().is_some() {
+                        let free = parity.figures().journal_size - parity.journal_bytes();
+                        return (parity, Err(Error::JournalFull { need, free }));
+                    }
                     drop(parity);
                     let stepped = pass_step(&self.parity);
                     parity = self.parity_mut();
@@ -282,6 +287,27 @@ impl Covered {
             cover.parity_mut().forget_released(&free);
         }
         Ok(ids.len())
+    }
+
+    /// Takes segments out of the code that had to wait for room in the journal, if there is some.
+    ///
+    /// # Errors
+    /// Of the store or of the parity device; those that are left wait on.
+    pub fn resume_deletes(&self) -> DeviceResult<()> {
+        let Some(cover) = self.covering() else { return Ok(()) };
+        let waiting = {
+            let parity = cover.parity();
+            let is_full = parity.journal_bytes() > parity.figures().journal_size / 2;
+            if parity.is_pinned() || is_full {
+                return Ok(());
+            }
+            std::mem::take(&mut cover.state().waiting)
+        };
+        let outcome = if waiting.is_empty() { Ok(()) } else { self.delete_segments(&waiting) };
+        if outcome.is_err() {
+            cover.state().waiting.extend(waiting);
+        }
+        outcome
     }
 
     /// Segments that stay at the store because cells of them are wrong.
@@ -524,13 +550,31 @@ impl Covered {
             }
             named
         };
-        named.into_iter().try_for_each(|known| self.leave_as(cover, known)).map(|()| true)
+        named.into_iter().try_for_each(|known| self.leave_as(cover, known, None)).map(|()| true)
     }
 
-    fn leave_as(&self, cover: &Cover, known: ParitySegment) -> DeviceResult<()> {
+    /// Deletes a segment whose content is at hand: the store is not asked for it.
+    ///
+    /// # Errors
+    /// As of [`Device::discard_segment`].
+    pub fn discard_known(&self, segment: SegmentId, content: &[u8]) -> DeviceResult<()> {
+        if let Some(cover) = self.covering() {
+            let known: Vec<ParitySegment> = cover.parity().named(segment, cover.store).collect();
+            for known in &known {
+                self.leave_as(&cover, *known, Some(content))?;
+            }
+            cover.state().under_way.remove(&segment);
+            if !known.is_empty() {
+                return Ok(());
+            }
+        }
+        self.discard_segment(self.whole(segment))
+    }
+
+    fn leave_as(&self, cover: &Cover, known: ParitySegment, given: Option<&[u8]>) -> DeviceResult<()> {
         let segment = known.segment;
         // Bytes that only the store has are read without the lock: nobody waits for a store.
-        let mut content: Option<Vec<u8>> = None;
+        let mut content: Option<Vec<u8>> = given.map(<[u8]>::to_vec);
         loop {
             let parity = cover.parity_mut();
             if content.is_none() && !parity.is_mirrored(known) {
@@ -557,9 +601,11 @@ impl Covered {
                     state.held_back.push(known);
                     return Ok(());
                 }
-                Err(Error::Recovering) if state.waiting.contains(&segment) => return Ok(()),
-                Err(Error::Recovering) => {
-                    state.waiting.push(segment);
+                // It leaves behind the recovery, or when a pass has made room.
+                Err(Error::Recovering | Error::JournalFull { .. }) => {
+                    if !state.waiting.contains(&segment) {
+                        state.waiting.push(segment);
+                    }
                     return Ok(());
                 }
                 Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),

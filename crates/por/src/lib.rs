@@ -46,7 +46,7 @@
 //!
 //! ## Reading order
 //! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`agent`], [`bound`],
-//! [`parity`], [`covered`];
+//! [`parity`], [`covered`], [`tile_store`];
 //! the arithmetic below is `field` and `gather`, each with a scalar twin, and `simd`, the one
 //! module that is unsafe.
 #![deny(unsafe_code)]
@@ -67,6 +67,7 @@ mod simd;
 mod solve;
 pub mod tag;
 pub mod tile;
+pub mod tile_store;
 
 pub use audit::{Challenge, Reply, SegmentCells, Stratum};
 pub use cell::{CellId, PAYLOAD, Payload, Tag};
@@ -76,3 +77,4 @@ pub use kernel::Kernel;
 pub use recover::{Recovered, Recovery};
 pub use tag::{Proven, TagKeys};
 pub use tile::{Batch, Tile};
+pub use tile_store::{OpenStore, TileStore, tile_store};

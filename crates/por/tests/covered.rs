@@ -59,7 +59,8 @@ impl World {
             None => Arc::clone(&store) as _,
         };
         let device = ObjectDevice::open(served, Some(64 << 20), [1; 16]).unwrap();
-        let creation = Creation { pool: POOL, cells, loss_ppm, journal_bytes: 2 << 20, key: None };
+        let creation =
+            Creation { pool: POOL, cells, loss_ppm, journal_bytes: 2 << 20, key: None, is_away: false };
         let file = tempfile::tempfile().unwrap();
         file.set_len(creation.bytes()).unwrap();
         let own = file.try_clone().unwrap();

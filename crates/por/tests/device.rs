@@ -17,8 +17,14 @@ use crate::store::{Dice, is_long};
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const POOL: PoolGuid = PoolGuid(77);
 /// Two tiles.
-pub(crate) const SMALL: Creation<'static> =
-    Creation { pool: POOL, cells: 3200, loss_ppm: 500_000, journal_bytes: 200 * BLOCK as u64, key: None };
+pub(crate) const SMALL: Creation<'static> = Creation {
+    pool: POOL,
+    cells: 3200,
+    loss_ppm: 500_000,
+    journal_bytes: 200 * BLOCK as u64,
+    key: None,
+    is_away: false,
+};
 
 pub(crate) type Blocks = BTreeMap<u64, Arc<[u8; BLOCK]>>;
 
@@ -37,13 +43,18 @@ pub(crate) struct State {
     /// Writes and flushes until the power goes.
     pub(crate) left: Option<usize>,
     pub(crate) done: usize,
+    /// The power has gone.
+    pub(crate) is_gone: bool,
 }
 
 impl State {
-    fn step(&mut self) -> io::Result<()> {
+    pub(crate) fn step(&mut self) -> io::Result<()> {
         self.done += 1;
         match &mut self.left {
-            Some(0) => Err(io::Error::other("the power is gone")),
+            Some(0) => {
+                self.is_gone = true;
+                Err(io::Error::other("the power is gone"))
+            }
             Some(left) => {
                 *left -= 1;
                 Ok(())
@@ -224,7 +235,7 @@ impl Given {
 
 /// One life: segments come and go, with flushes and passes between. Tells the sets of segments
 /// after each step, and from which on they were acknowledged.
-fn life(
+pub(crate) fn life(
     device: &mut ParityDevice,
     given: &mut Given,
     states: &mut Vec<BTreeSet<ParitySegment>>,

@@ -1,5 +1,6 @@
 //! Tests through the public surface.
 
+mod away;
 mod covered;
 mod device;
 mod oracle;

@@ -408,7 +408,7 @@ impl Life {
                 self.files.remove(name);
             }
             Step::Add => add(&self.machine, self.pool())?,
-            Step::Leave => self.pool().devices().remove_parity(PATH).map_err(said)?,
+            Step::Leave => self.pool().devices().remove_parity(PATH).map(|_| ()).map_err(said)?,
             Step::Wait(steps) => (0..steps).for_each(|_| self.pool().step()),
             Step::Beside(name, stays, later) => self.beside(name, stays, later)?,
             Step::Lose(count) => {

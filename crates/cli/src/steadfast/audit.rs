@@ -201,6 +201,9 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
             "agent" => {
                 format!("{device}: sum of {} challenges of {of} cells", grouped((*samples).into()))
             }
+            "parity" => {
+                format!("{device}: {} challenges of {of} cells of the parity", grouped((*samples).into()))
+            }
             _ => format!("{device}: {} challenges of {of} cells", grouped((*samples).into())),
         };
         let failed = samples - held;
@@ -442,6 +445,7 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         content,
         unsound,
         rounds,
+        tiles: (tiles_back, tiles_lost),
         nanos,
         rekeyed,
         ..
@@ -457,6 +461,12 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         text.push_str(&format!(
             "the stores were read {rounds} times: memory was short of the code (-m SIZE)\n"
         ));
+    }
+    if *tiles_back > 0 {
+        text.push_str(&format!("tiles of the parity put back at their store: {}\n", grouped(*tiles_back)));
+    }
+    if *tiles_lost > 0 {
+        text.push_str(&format!("cells of tiles that did not come back: {}\n", grouped(*tiles_lost)));
     }
     if from_journal + from_code > 0 {
         text.push_str(&format!(
@@ -611,6 +621,8 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
     });
     document.insert("rekeyed".into(), json!(rekeyed));
     document.insert("unsound_tiles".into(), json!(outcome.unsound));
+    document.insert("tiles_restored".into(), json!(outcome.tiles.0));
+    document.insert("tile_cells_lost".into(), json!(outcome.tiles.1));
     document.insert("rounds".into(), json!(outcome.rounds));
     document.insert("nanoseconds".into(), json!(outcome.nanos));
     document.insert("solving_nanoseconds".into(), json!(outcome.solving_nanos));

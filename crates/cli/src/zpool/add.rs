@@ -17,7 +17,8 @@ pub(super) const COMMAND: Command = Command {
             valued(
                 'o',
                 "property=value",
-                "ashift=N, which must be 0 or the pool's own; loss=PERCENT: what a parity device gives back, 0.5 to 10 % (2 %)",
+                "ashift=N, which must be 0 or the pool's own; loss=PERCENT: what a parity device gives back, 0.5 to 10 % (2 %); \
+                 tiles=ADDRESS: a store for the tiles of a parity device",
             ),
             BY_GUID,
             LINKS,
@@ -39,6 +40,8 @@ pub(super) const COMMAND: Command = Command {
 
 /// `-o loss=2%`.
 const LOSS: &str = "loss=";
+/// `-o tiles=s3://bucket/tiles`.
+const TILES: &str = "tiles=";
 const ALLOW_IN_USE: &str = "allow-in-use";
 const ALLOW_MISMATCH: &str = "allow-replication-mismatch";
 
@@ -63,11 +66,12 @@ pub(crate) fn loss(text: &str) -> Result<u32, Failure> {
 fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot add to '{}'", tame(&name));
-    check_new(session, parsed, &name, LOSS, doing)?;
+    check_new(session, parsed, &name, &[LOSS, TILES], doing)?;
     let loss_ppm = match parsed.values('o').filter_map(|text| text.strip_prefix(LOSS)).last() {
         None => None,
         Some(text) => Some(loss(text)?),
     };
+    let tiles = parsed.values('o').filter_map(|text| text.strip_prefix(TILES)).last();
     let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
     let layout = layout(&vdevs);
     let dry_run = parsed.has('n');
@@ -84,6 +88,7 @@ fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         allow_mismatch: parsed.has('f') || parsed.has_long(ALLOW_MISMATCH),
         dry_run,
         loss_ppm,
+        tiles: tiles.map(str::to_owned),
     };
     let outcome = session.ask(request).doing(doing)?;
     if dry_run {

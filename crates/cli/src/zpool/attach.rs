@@ -32,7 +32,7 @@ pub(super) const COMMAND: Command = Command {
 fn attach(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot attach {} to {}", tame(&parsed.operands[2]), tame(&parsed.operands[1]));
-    check_new(session, parsed, &name, "", doing)?;
+    check_new(session, parsed, &name, &[], doing)?;
     let device = device_path(session, &parsed.operands[1]);
     let new = device_path(session, &parsed.operands[2]);
     let request = PoolAttach { name: name.clone(), device, new, force: parsed.has('f') };

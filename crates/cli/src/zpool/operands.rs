@@ -151,10 +151,10 @@ pub(super) fn check_new(
     session: &mut Session<'_, '_>,
     parsed: &Parsed,
     pool: &str,
-    own: &str,
+    own: &[&str],
     doing: impl Fn() -> String,
 ) -> Result<(), Failure> {
-    let others = parsed.values('o').filter(|text| own.is_empty() || !text.starts_with(own));
+    let others = parsed.values('o').filter(|text| !own.iter().any(|own| text.starts_with(own)));
     for (name, value) in assignments(session, Scope::Pool, others)? {
         let text = format!("{name}={value}");
         let (name, value) = parse_assignment(Scope::Pool, &text).map_err(property_refusal).doing(&doing)?;

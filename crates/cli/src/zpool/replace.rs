@@ -28,7 +28,7 @@ fn replace(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         Some(new) => format!("cannot replace {} with {}", tame(&parsed.operands[1]), tame(new)),
         None => of_devices("replace", &parsed.operands[1..]),
     };
-    check_new(session, parsed, &name, "", doing)?;
+    check_new(session, parsed, &name, &[], doing)?;
     let old = device_path(session, &parsed.operands[1]);
     let new = parsed.operands.get(2).map(|word| device_path(session, word));
     let request = PoolReplace { name: name.clone(), old, new, force: parsed.has('f') };

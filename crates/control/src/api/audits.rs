@@ -219,6 +219,9 @@ pub struct RecoverOutcome {
     /// Times that all stores were read: more than one where memory was short.
     #[serde(default)]
     pub rounds: u32,
+    /// Tiles of the parity at a store that were put back, and cells of them that did not come back.
+    #[serde(default)]
+    pub tiles: (u64, u64),
     /// Time that it took.
     pub nanos: u64,
     /// Part of it for solving: reading and putting back are the rest.

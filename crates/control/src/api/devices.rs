@@ -232,6 +232,9 @@ pub struct PoolAdd {
     /// them (`-o loss=2%`).
     #[serde(default)]
     pub loss_ppm: Option<u32>,
+    /// Address of a store for the tiles of a parity device among them (`-o tiles=s3://...`).
+    #[serde(default)]
+    pub tiles: Option<String>,
 }
 
 /// Remove devices.

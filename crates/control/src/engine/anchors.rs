@@ -5,11 +5,15 @@ use crate::api::{VdevClass, VdevSpec};
 use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::refusal::Refusal;
+use crate::stores;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_anchor::{FileRegister, FileWitness, Register, Witness};
+use steadfast_bucket::Tuning;
+use steadfast_bucket::device::DeviceStore;
+use steadfast_device::objects::Store;
 use steadfast_env::Clock;
 use steadfast_format::PoolGuid;
 use steadfast_pool::{AnchorWish, ParityMedium, Registers};
@@ -32,6 +36,13 @@ impl Registers for Files {
             TryLockError::Error(error) => error,
         })?;
         Ok(Box::new(file))
+    }
+
+    fn tiles(&self, address: &str) -> io::Result<Arc<dyn Store>> {
+        let said = |refusal: Refusal| io::Error::other(refusal.what);
+        let location = stores::location(address).map_err(said)?;
+        // Passes wait for it, and try again: no request waits long.
+        Ok(Arc::new(DeviceStore::shared(stores::open(location, Tuning::impatient()).map_err(said)?)))
     }
 
     fn witness(&self, pool: PoolGuid) -> Option<Arc<dyn Witness>> {

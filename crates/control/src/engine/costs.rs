@@ -11,7 +11,7 @@
 use crate::api::{BudgetLevel, BudgetReport, PriceReport, StoreIo, StoreReport};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::{meters, prices, stores};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +61,11 @@ fn stores_of(held: &ImportedPool, measured: &Measured) -> Vec<PoolStore> {
     leaves.collect()
 }
 
+/// Address of the store of the parity's tiles: its traffic counts as that of the pool's stores.
+fn store_of_tiles(measured: &Measured) -> Option<String> {
+    measured.parity.as_ref()?.tiles.as_ref().map(|(address, _)| address.clone())
+}
+
 impl Engine {
     /// Starts the thread that looks at the counters. It is not part of upkeep, which waits for
     /// verbs.
@@ -84,8 +89,10 @@ impl Engine {
 
     /// Counters of the stores of a pool since the daemon began, by their addresses.
     pub(super) fn traffic(&self, held: &ImportedPool) -> BTreeMap<String, Counts> {
-        let addresses: Vec<String> =
-            stores_of(held, &held.pool.state()).into_iter().map(|store| store.address).collect();
+        let measured = held.pool.state();
+        let mut addresses: Vec<String> =
+            stores_of(held, &measured).into_iter().map(|store| store.address).collect();
+        addresses.extend(store_of_tiles(&measured));
         meters::counters().into_iter().filter(|(address, _)| addresses.contains(address)).collect()
     }
 
@@ -170,8 +177,11 @@ impl Engine {
             return Vec::new();
         }
         let (mut requests, mut egress) = (0_u64, 0_u64);
-        for store in stores_of(held, measured) {
-            let usage = self.ledger.usage(self.now_s(), &store.address);
+        let mut addresses: BTreeSet<String> =
+            stores_of(held, measured).into_iter().map(|store| store.address).collect();
+        addresses.extend(store_of_tiles(measured));
+        for address in addresses {
+            let usage = self.ledger.usage(self.now_s(), &address);
             requests = requests.saturating_add(usage.today.counts.total());
             egress = egress.saturating_add(usage.this_month.counts.bytes_in);
         }

@@ -108,6 +108,10 @@ fn words(event: &PoolEvent) -> (Priority, String) {
         "parity_failure" => {
             (Priority::Error, with_detail(format!("parity {} is not in use", field("vdev_path"))))
         }
+        "tiles_away" => {
+            let what = format!("the store of the parity's tiles, {}, fails: passes wait", field("vdev_path"));
+            (Priority::Warning, with_detail(what))
+        }
         "audit_failure" => {
             let what = format!("{} of {} samples were not held", field("failed"), field("samples"));
             (Priority::Error, format!("audit failed: {what}"))

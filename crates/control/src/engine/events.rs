@@ -91,6 +91,11 @@ impl Engine {
                     set("detail", reason);
                     "parity_failure".to_owned()
                 }
+                EventKind::TilesAway { address, reason } => {
+                    set("vdev_path", address);
+                    set("detail", reason);
+                    "tiles_away".to_owned()
+                }
                 EventKind::Audited { samples, failed, stored, covered } => {
                     set("samples", samples.to_string());
                     set("failed", failed.to_string());

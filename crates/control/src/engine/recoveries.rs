@@ -158,6 +158,7 @@ pub(super) fn begin(
             content,
             unsound: recovered.unsound,
             rounds: recovered.rounds,
+            tiles: recovered.tiles,
             nanos,
             solving_nanos: u64::try_from(recovered.solving.as_nanos()).unwrap_or(u64::MAX),
             rekeyed,

@@ -37,6 +37,7 @@ fn add(house: &House, path: &std::path::Path) -> Result<Outcome, Refusal> {
         dry_run: false,
         allow_mismatch: false,
         loss_ppm: None,
+        tiles: None,
     };
     house.host().call(&caller(), add)
 }
@@ -407,7 +408,15 @@ fn a_parity_device_is_made_for_a_loss() {
         let class = VdevClass::Parity;
         let vdevs = vec![VdevSpec { class, kind: VdevKind::Plain, devices: vec![path.clone()] }];
         let name = "tank".into();
-        let add = PoolAdd { name, vdevs, force: false, dry_run: false, allow_mismatch: false, loss_ppm };
+        let add = PoolAdd {
+            name,
+            vdevs,
+            force: false,
+            dry_run: false,
+            allow_mismatch: false,
+            loss_ppm,
+            tiles: None,
+        };
         house.host().call(&caller(), add)
     };
     add(Some(100_000)).unwrap();

@@ -40,7 +40,15 @@ fn a_pool_grows_by_devices_and_keeps_them() {
         let vdevs = vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: device }];
         house.host().call(
             &caller(),
-            PoolAdd { name: "tank".into(), vdevs, force, allow_mismatch: force, dry_run, loss_ppm: None },
+            PoolAdd {
+                name: "tank".into(),
+                vdevs,
+                force,
+                allow_mismatch: force,
+                dry_run,
+                loss_ppm: None,
+                tiles: None,
+            },
         )
     };
     add(&house, "b.img", false, true).unwrap();

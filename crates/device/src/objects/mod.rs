@@ -25,6 +25,7 @@
 //!      name, and so hears of roots that are gone. One that claimed before is seen by the writer
 //!      when it looks behind that root, and then it deletes nothing more.
 
+mod below;
 mod memory;
 mod store;
 
@@ -39,6 +40,7 @@ use steadfast_format::{SegmentId, Txg};
 
 use crate::{Character, Device, Error, Kind, Operation, PartRead, Result, SegmentPlace};
 
+pub use below::Below;
 pub use memory::{MemoryStore, Request, StoreFault};
 pub use store::{ObjectRange, Store};
 

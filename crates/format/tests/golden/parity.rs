@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use steadfast_format::parity::{
     NextParity, ParityHeader, ParityManifest, ParityPlaces, ParityRecord, ParitySegment, ParityTile,
-    RecordKind,
+    ParityTileStore, RecordKind,
 };
 use steadfast_format::{ParityStanding, PoolGuid, SegmentId};
 
@@ -32,17 +32,20 @@ fn parity_devices() {
         next_map: None,
         slot_area: 0,
         places: None,
+        is_away: false,
     };
     let derived = ParityHeader { root_key: None, ..header.clone() };
     let rekeyed = ParityHeader { next_map: Some(0x0708), slot_area: 1, ..header.clone() };
     let next = NextParity { loss_ppm: 40_000, tiles: 6780, slots_at: 0x0708_9000 };
     let places = ParityPlaces { first_tiles: 1695, slots_at: 0x0102_3000, next: Some(next) };
     let placed = ParityHeader { next_map: Some(0x0708), places: Some(places), ..header.clone() };
+    let away = ParityHeader { is_away: true, ..header.clone() };
     for (name, header) in [
         ("parity_header", header),
         ("parity_header_derived", derived),
         ("parity_header_rekeyed", rekeyed),
         ("parity_header_placed", placed),
+        ("parity_header_away", away),
     ] {
         let bytes = header.encode(check);
         golden(name, "Parity header", &bytes, |page| {
@@ -50,6 +53,17 @@ fn parity_devices() {
         });
         assert_eq!(ParityHeader::decode(&bytes, check), Ok(header));
     }
+    let store = ParityTileStore {
+        pool: PoolGuid(0x0102),
+        folder: 0x0a0b,
+        inner_size: 0x0102_3000,
+        address: "s3://bucket/tiles".to_owned(),
+    };
+    let bytes = store.encode(check);
+    golden("parity_tile_store", "Parity tile store", &bytes, |page| {
+        page.fixed(&ParityTileStore::LAYOUT, &bytes, "");
+    });
+    assert_eq!(ParityTileStore::decode(&bytes, check), Ok(store));
     let tile =
         ParityTile { tile: 7, pool: PoolGuid(0x0102), map: 1, generation: 9, cut: 4096, hash: [0x66; 32] };
     let bytes = tile.encode(check);

@@ -171,6 +171,14 @@ pub enum EventKind {
         /// Why.
         reason: String,
     },
+    /// The store that holds the tiles of the parity device does not do what it is asked: passes
+    /// wait.
+    TilesAway {
+        /// Its address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// Stores were asked for what they should hold.
     Audited {
         /// Samples.

@@ -48,7 +48,7 @@ impl Samples {
 pub struct StratumReport {
     /// Store, parity device, file or disk.
     pub device: String,
-    /// Part of it: `all`, `newest`, `agent` or `tiles`.
+    /// Part of it: `all`, `newest`, `agent` or `tiles`; `parity` for tiles at a store.
     pub part: &'static str,
     /// Number of the store, if samples that failed name cells of it.
     pub store: Option<u16>,

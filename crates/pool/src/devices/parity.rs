@@ -19,28 +19,30 @@
 //!     `Covered::is_settled`, tests: `all_is_covered_once_it_is_durable`,
 //!     `an_audit_counts_what_is_durable`
 
+mod audit;
+
+pub use audit::{Agent, AskAgent, NoSum};
+
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::core::ranked::{RankedMutex, rank};
 use crate::core::state::Sealing;
-use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, StratumReport};
 use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-use steadfast_crypto::{Key, Signer};
+use steadfast_crypto::Key;
 use steadfast_env::Env;
 use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, MetaKey, ParityStanding, PoolGuid, SegmentId,
 };
-use steadfast_por::agent::Question;
-use steadfast_por::audit::Fault;
 use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Pass, Standing, Step, StepResult};
-use steadfast_por::{CellId, Covered, PAYLOAD, Part, Payload, SharedParity, bound};
+use steadfast_por::tile_store::{create_at_store, mend, open_parity, tend};
+use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TileStore, tile_store};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "parity";
@@ -54,6 +56,9 @@ pub const LOSSES_PPM: RangeInclusive<u32> = 5_000..=100_000;
 /// Part of a parity device that the journal takes, and its bounds.
 const JOURNAL_PART: u64 = 4;
 const JOURNAL_MAX: u64 = 16 << 30;
+/// The same where tiles lie at a store: the larger the journal is, the less traffic they are.
+const JOURNAL_PART_AWAY: u64 = 2;
+const JOURNAL_MAX_AWAY: u64 = 64 << 30;
 /// Largest segments for which the journal has room at least.
 const JOURNAL_SEGMENTS: u64 = 3;
 /// Time between two looks for uncovered segments.
@@ -63,14 +68,14 @@ const LOOK: Duration = Duration::from_secs(600);
 const PASS: Duration = Duration::from_secs(30);
 /// Tiles a second that passes for deletes alone read and write on average.
 const PASS_TILES: u64 = 2;
+/// Time for which they wait for each tile that lies at a store, whose traffic may cost.
+const PASS_AWAY: Duration = Duration::from_secs(30);
 /// Pause between two steps of work that is in no hurry.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time between two looks at a journal that grows.
 const GROWING: Duration = Duration::from_millis(50);
 /// Time between two looks whether a recovery is over.
 const PINNED: Duration = Duration::from_secs(1);
-/// Failed cells that a report names.
-const NAMED_MAX: usize = 64;
 
 /// The parity device.
 pub(crate) struct Parity {
@@ -87,6 +92,10 @@ pub(crate) struct Parity {
     passed_ns: AtomicU64,
     /// End of the journal when it was last looked at.
     looked_at: AtomicU64,
+    /// When to look again after what waits to be deleted at the store of the tiles.
+    tend_ns: AtomicU64,
+    /// That store failed, and nothing of it succeeded since.
+    tiles_away: AtomicBool,
     catch_up: RankedMutex<CatchUp, rank::CatchUp>,
 }
 
@@ -127,6 +136,25 @@ pub struct ParityStatus {
     pub held_back: u64,
     /// The last audit, if there was one.
     pub audit: Option<ParityStanding>,
+    /// Address of the store of the tiles, if they lie at one, and why passes wait for it.
+    pub tiles: Option<(String, Option<String>)>,
+}
+
+/// Wishes about a new parity device.
+#[derive(Clone, Copy)]
+pub struct ParityWish<'w> {
+    /// Cells in a million that may be lost: one of [`LOSSES_PPM`].
+    pub loss_ppm: u32,
+    /// Address of a store for its tiles, and how to open it.
+    pub tiles: Option<(&'w str, OpenStore<'w>)>,
+}
+
+impl ParityWish<'_> {
+    /// Tiles on the device, for so many cells in a million that may be lost.
+    #[must_use]
+    pub fn of(loss_ppm: u32) -> Self {
+        ParityWish { loss_ppm, tiles: None }
+    }
 }
 
 /// Outcome of a recovery.
@@ -150,6 +178,8 @@ pub struct Recovered {
     pub rounds: u32,
     /// Time from the last cell that was read until all were solved.
     pub solving: Duration,
+    /// Tiles at a store that were put back, and cells of tiles that did not come back.
+    pub tiles: (u64, u64),
     /// Identities of the lost cells.
     lost_cells: Vec<CellId>,
 }
@@ -163,36 +193,25 @@ pub struct Rekeyed {
     pub rounds: u32,
 }
 
-/// Why an agent gave no sum.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum NoSum {
-    /// It cannot be reached, or says nothing of use: this tells nothing of the store.
-    Silent(String),
-    /// It says why it has none.
-    Refused(String),
-}
-
-/// Carries a question to the agent beside a store, which is named.
-pub type AskAgent<'a> = &'a mut dyn FnMut(&str, &Question) -> std::result::Result<Box<Payload>, NoSum>;
-
-/// An agent beside the stores.
-pub struct Agent<'a> {
-    /// Way to it.
-    pub ask: AskAgent<'a>,
-    /// True if no answer is no failure of the audit: the stores are asked instead, and an event
-    /// tells of it.
-    pub may_be_silent: bool,
-}
-
-/// Opens the parity device at a path.
-pub(crate) type OpenParity<'o> = &'o dyn Fn(&str) -> io::Result<Box<dyn Medium>>;
-
 fn reading(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
     code.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn writing(code: &SharedParity) -> RwLockWriteGuard<'_, ParityDevice> {
     code.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device while no step of a pass runs.
+fn idle(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
+    loop {
+        let parity = reading(code);
+        if !parity.is_step_running() {
+            return parity;
+        }
+        let running = Arc::clone(parity.running());
+        drop(parity);
+        running.wait();
+    }
 }
 
 impl Parity {
@@ -207,6 +226,8 @@ impl Parity {
             standing: RankedMutex::new(standing),
             passed_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
+            tend_ns: AtomicU64::new(0),
+            tiles_away: AtomicBool::new(false),
             catch_up: RankedMutex::default(),
         }
     }
@@ -236,17 +257,20 @@ fn check_standing(now: Standing, recorded: ParityStanding, anchored: u64) -> std
 /// The code of the parity device that labels list, or why it cannot be used.
 pub(crate) type FoundParity = std::result::Result<SharedParity, String>;
 
+/// Opens the parity device at a path.
+pub(crate) type OpenParity<'o> = &'o dyn Fn(&str) -> io::Result<Box<dyn Medium>>;
+
 /// Opens the parity device that labels list, so that already the import reads what the journal
 /// has.
 pub(crate) fn find(
     env: &Env,
     config: &LabelConfig,
     key: Option<&Key>,
-    open: OpenParity<'_>,
+    (open, stores): (OpenParity<'_>, OpenStore<'_>),
 ) -> Option<FoundParity> {
     let aux = config.aux.iter().find(|aux| aux.class == AuxClass::Parity)?;
     let opened = open(&aux.path).map_err(|error| error.to_string()).and_then(|medium| {
-        let code = ParityDevice::open(medium, config.pool, key, &*env.random);
+        let code = open_parity(medium, config.pool, key, stores, &*env.random);
         code.map(|code| Arc::new(RwLock::new(code))).map_err(|error| error.to_string())
     });
     Some(opened)
@@ -335,14 +359,13 @@ impl Devices {
     /// code by and by. With `dry_run` only says whether it would. A file that is a parity device
     /// already is refused unless `force`. Durable when it returns.
     pub fn add_parity(&self, path: &str, medium: Box<dyn Medium>, force: bool, dry_run: bool) -> Result<()> {
-        self.add_parity_for(LOSS_PPM, path, medium, force, dry_run)
+        self.add_parity_for(ParityWish::of(LOSS_PPM), path, medium, force, dry_run)
     }
 
-    /// Like [`Devices::add_parity`], for so many cells in a million that may be lost: one of
-    /// [`LOSSES_PPM`].
+    /// Like [`Devices::add_parity`], by wishes.
     pub fn add_parity_for(
         &self,
-        loss_ppm: u32,
+        wish: ParityWish<'_>,
         path: &str,
         medium: Box<dyn Medium>,
         force: bool,
@@ -356,7 +379,7 @@ impl Devices {
         if !self.core.space.is_all_objects() {
             return Err(Error::ParityNoStores { pool });
         }
-        let creation = self.parity_plan(loss_ppm, path, &*medium)?;
+        let creation = self.parity_plan(wish, path, &*medium)?;
         check_parity(path, &*medium, force)?;
         if dry_run {
             return Ok(());
@@ -370,7 +393,10 @@ impl Devices {
         let key = self.core.sealing.as_ref().map(|sealing| key_of(guid, sealing));
         let creation = Creation { key: key.as_ref(), ..creation };
         let random = &*self.core.env.random;
-        let code = ParityDevice::create(medium, &creation, random);
+        let code = match wish.tiles {
+            None => ParityDevice::create(medium, &creation, random),
+            Some((address, stores)) => create_at_store(medium, &creation, address, stores, random),
+        };
         let code =
             code.map_err(|source| Error::Parity { pool, path: path.to_owned(), source: Box::new(source) })?;
         let aux = AuxConfig::new(AuxClass::Parity, random.nonzero_u64(), path.to_owned());
@@ -390,33 +416,43 @@ impl Devices {
     }
 
     /// The largest code for which a medium has room, if that is large enough for the pool.
-    fn parity_plan(&self, loss_ppm: u32, path: &str, medium: &dyn Medium) -> Result<Creation<'static>> {
+    fn parity_plan(
+        &self,
+        wish: ParityWish<'_>,
+        path: &str,
+        medium: &dyn Medium,
+    ) -> Result<Creation<'static>> {
         let least = u64::from(self.core.space.geometry().slot_size) * JOURNAL_SEGMENTS;
         let bytes = medium.size().map_err(|error| Error::ParityUnusable {
             pool: self.core.name(),
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
-        let journal_bytes = (bytes / JOURNAL_PART).min(JOURNAL_MAX).max(least);
-        let creation =
-            Creation { pool: self.core.identity.guid, cells: 0, loss_ppm, journal_bytes, key: None };
+        let (part, most) = match wish.tiles {
+            None => (JOURNAL_PART, JOURNAL_MAX),
+            Some(_) => (JOURNAL_PART_AWAY, JOURNAL_MAX_AWAY),
+        };
+        let journal_bytes = (bytes / part).min(most).max(least);
+        let (pool, loss_ppm, is_away) = (self.core.identity.guid, wish.loss_ppm, wish.tiles.is_some());
+        let creation = Creation { pool, cells: 0, loss_ppm, journal_bytes, key: None, is_away };
         let cells = self.stored_cells().max(1);
         let planned = creation.fitting(bytes).filter(|planned| planned.cells >= cells);
         planned.ok_or_else(|| {
-            // A quarter more, of which the journal is a part.
+            // More, of which the journal is a part.
             let content = Creation { cells, journal_bytes: least, ..creation }.bytes();
-            let with_part = (content - least).saturating_mul(JOURNAL_PART) / (JOURNAL_PART - 1);
+            let with_part = (content - least).saturating_mul(part) / (part - 1);
             let needed = (content.max(with_part) + 2 * PAYLOAD as u64).next_multiple_of(PAYLOAD as u64);
             Error::ParitySmall { path: path.to_owned(), bytes, needed }
         })
     }
 
-    /// Lets the pool live without its parity device. Content that it covered stays. Durable when
-    /// it returns.
-    pub fn remove_parity(&self, path: &str) -> Result<()> {
+    /// Lets the pool live without its parity device. Content that it covered stays; tiles at a
+    /// store are deleted there, or it says why they stay. Durable when it returns.
+    pub fn remove_parity(&self, path: &str) -> Result<Option<String>> {
         self.core.check_writable()?;
         let listed = self.listed_parity().filter(|aux| aux.path == path);
         let Some(aux) = listed else { return Err(Error::NoParity { pool: self.core.name() }) };
+        let removed;
         {
             let _turn = self.core.sync_turn.lock();
             let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
@@ -425,11 +461,20 @@ impl Devices {
             self.write_labels_or(&[], || {
                 (*self.aux.listed.write(), *self.core.features.write()) = before;
             })?;
-            *self.aux.parity.write() = None;
+            removed = self.aux.parity.write().take();
             self.aux.parity_left.store(true, Ordering::Release);
             self.stores().iter().for_each(|(_, store)| store.uncover());
         }
-        self.core.commit_changes()
+        self.core.commit_changes()?;
+        let Some(code) = removed.and_then(|parity| parity.code.as_ref().ok().map(Arc::clone)) else {
+            return Ok(None);
+        };
+        writing(&code).close();
+        let bodies = tile_store(&idle(&code));
+        Ok(bodies.and_then(|bodies| {
+            let reason = bodies.delete_all().err()?;
+            Some(format!("the tiles at {} stay there: {reason}", bodies.address()))
+        }))
     }
 
     /// The standing of the code as an item of the meta tree, for the root that is being made.
@@ -487,10 +532,43 @@ impl Devices {
                 let _ = store.anchored(committed);
             }
         }
+        for (_, store) in self.stores() {
+            // Those that fail wait on.
+            let _ = store.resume_deletes();
+        }
         if !self.core.is_sparing() && self.catch_up_step(&parity) {
             return Ok(Some(PAUSE));
         }
+        if self.tend_step(&parity, code) {
+            return Ok(Some(PAUSE));
+        }
         self.pass_step(&parity, code)
+    }
+
+    /// Deletes some objects at the store of the tiles that no head names. True if there are more.
+    fn tend_step(&self, parity: &Parity, code: &SharedParity) -> bool {
+        let now = self.core.env.clock.monotonic_ns();
+        let bodies = tile_store(&reading(code));
+        let Some(bodies) = bodies.filter(|_| parity.tend_ns.load(Ordering::Relaxed) <= now) else {
+            return false;
+        };
+        let tended = tend(code);
+        if tended.is_err() {
+            let later = now.saturating_add(u64::try_from(PASS.as_nanos()).expect("short"));
+            parity.tend_ns.store(later, Ordering::Relaxed);
+        }
+        self.note_tiles(parity, &bodies);
+        tended.unwrap_or(false)
+    }
+
+    /// Tells once that the store of the tiles fails.
+    fn note_tiles(&self, parity: &Parity, bodies: &TileStore) {
+        let trouble = bodies.trouble();
+        let was_away = parity.tiles_away.swap(trouble.is_some(), Ordering::Relaxed);
+        if let Some(reason) = trouble.filter(|_| !was_away) {
+            let address = bodies.address().to_owned();
+            self.core.events.note(EventKind::TilesAway { address, reason });
+        }
     }
 
     /// Brings one uncovered segment into the code. False if there is none.
@@ -552,7 +630,11 @@ impl Devices {
                 let has_grown = parity.looked_at.swap(position, Ordering::Relaxed) != position;
                 return Ok(has_grown.then_some(GROWING));
             }
-            let least = PASS.max(Duration::from_secs(u64::from(figures.tiles) / PASS_TILES));
+            let least = match code.bodies() {
+                None => Duration::from_secs(u64::from(figures.tiles) / PASS_TILES),
+                Some(_) => PASS_AWAY.saturating_mul(figures.tiles),
+            };
+            let least = least.max(PASS);
             if !is_due && since < least {
                 return Ok(Some(least - since));
             }
@@ -564,7 +646,18 @@ impl Devices {
                 parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
                 // The next root tells of it.
                 self.core.health.changed.store(true, Ordering::Release);
+                if let Some(bodies) = tile_store(&reading(code)) {
+                    self.note_tiles(parity, &bodies);
+                    // Segments that found no room in the journal come in.
+                    parity.catch_up.lock().look_ns = 0;
+                }
                 Ok(None)
+            }
+            Err(steadfast_por::parity::Error::TileStore { .. }) => {
+                let bodies = tile_store(&reading(code));
+                bodies.iter().for_each(|bodies| self.note_tiles(parity, bodies));
+                parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
+                Ok(Some(PASS))
             }
             Err(error) => {
                 let (path, reason) = (parity.path.clone(), error.to_string());
@@ -619,209 +712,6 @@ impl Devices {
         move |source| Error::Parity { pool: pool.clone(), path: path.clone(), source: Box::new(source) }
     }
 
-    /// When the last audit ended, in nanoseconds since 1970 (0: there was none), and how long ago;
-    /// `None` if none can be made now.
-    #[must_use]
-    pub fn last_audit(&self) -> Option<(u64, Duration)> {
-        if self.is_audited_by_device() {
-            let last = self.scans.audited.lock().last.map_or(0, |last| last.audited_ns);
-            let age = Duration::from_nanos(self.core.now_ns().saturating_sub(last));
-            return (!self.core.is_sparing()).then_some((last, age));
-        }
-        let parity = self.parity().filter(|parity| parity.code.is_ok() && !self.core.is_sparing())?;
-        let last = parity.standing.lock().audited_ns;
-        Some((last, Duration::from_nanos(self.core.now_ns().saturating_sub(last))))
-    }
-
-    /// Samples after which a store that lacks half of what the code gives back is found out but for
-    /// one case in 2^`bits`, or a file or disk of which 1 % of the bytes are bad.
-    pub fn audit_samples(&self, bits: f64) -> Result<u32> {
-        if self.is_audited_by_device() {
-            return Ok(bound::samples(f64::from(LOSS_PPM) / 2e6, bits));
-        }
-        let (_, code) = self.code()?;
-        let loss = f64::from(reading(&code).figures().loss_ppm) / 1e6;
-        Ok(bound::samples(loss / 2.0, bits))
-    }
-
-    /// Signs records of audits; `None` if the pool has no secret to sign with.
-    pub fn audit_signer(&self) -> Result<Option<Arc<Signer>>> {
-        if self.is_audited_by_device() {
-            return Ok(self.device_audit_signer());
-        }
-        let (_, code) = self.code()?;
-        let signer = Arc::clone(reading(&code).signer());
-        Ok(Some(signer))
-    }
-
-    /// Refuses if there is no code that could give something back.
-    pub fn check_code(&self) -> Result<()> {
-        self.code().map(|_| ())
-    }
-
-    /// Asks each store for so many cells, drawn at random, for some of the newest, and the parity
-    /// for some of its tiles. The next root tells of the outcome.
-    pub fn audit(&self, samples: u32) -> Result<AuditReport> {
-        self.audit_by(samples, None)
-    }
-
-    /// Like [`Devices::audit`]. An agent beside the stores, if there is one, is asked first; a
-    /// store of which it gives no proof is asked by ranged reads, which name the cells.
-    pub fn audit_by(&self, samples: u32, agent: Option<Agent<'_>>) -> Result<AuditReport> {
-        let report = self.ask(samples.into(), agent)?;
-        self.note_audit(&report)?;
-        Ok(report)
-    }
-
-    /// Asks for a batch of an audit. Nothing tells of its outcome before [`Devices::note_audit`].
-    pub fn ask(&self, samples: Samples, agent: Option<Agent<'_>>) -> Result<AuditReport> {
-        // An agent stands beside a store.
-        if self.is_audited_by_device() && agent.as_ref().is_none_or(|agent| agent.may_be_silent) {
-            return self.ask_devices(samples);
-        }
-        let (parity, code) = self.code()?;
-        let failed = self.parity_error(&parity);
-        let random = &*self.core.env.random;
-        let mut strata = Vec::new();
-        // Before cells are drawn: what comes in meanwhile may be asked for, and is not promised.
-        let coverage = self.coverage();
-        let (mut agent, mut silent) = (agent, None);
-        for leaf in self.leaves() {
-            let Some(store) = &leaf.covered else { continue };
-            // One that was silent once is not waited for again.
-            if let Some(Agent { ask, may_be_silent }) = agent.as_mut().filter(|_| silent.is_none()) {
-                let audit = store.audit_by_agent(samples.all, random, &mut |question| {
-                    ask(&leaf.path(), question).map_err(|no| match no {
-                        NoSum::Refused(reason) => reason,
-                        NoSum::Silent(reason) => {
-                            silent = may_be_silent.then(|| reason.clone());
-                            reason
-                        }
-                    })
-                });
-                let Some(audit) = audit.map_err(&failed)? else { continue };
-                let is_proof = audit.problem.is_none();
-                if is_proof {
-                    silent = None;
-                }
-                if let Some(reason) = silent.clone() {
-                    self.core.events.note(EventKind::AgentSilent { device: leaf.path(), reason });
-                }
-                let told = silent.is_none().then(|| StratumReport {
-                    device: leaf.path(),
-                    part: "agent",
-                    store: None,
-                    cells: audit.cells,
-                    samples: samples.all,
-                    held: if is_proof { samples.all } else { 0 },
-                    failed: audit.problem.into_iter().map(|reason| (0, 0, reason)).collect(),
-                    failed_bytes: Vec::new(),
-                    asked: Some(Asked {
-                        seed: audit.challenge.seed,
-                        generation: audit.challenge.generation,
-                        list: audit.list,
-                        answers: audit.answers,
-                    }),
-                });
-                strata.extend(told);
-                if is_proof {
-                    continue;
-                }
-            }
-            let parts = [(Part::All, "all", samples.all), (Part::Newest, "newest", samples.newest)];
-            for (part, name, samples) in parts.into_iter().filter(|(.., samples)| *samples > 0) {
-                let Some(audit) = store.audit(part, samples, random).map_err(&failed)? else { continue };
-                if audit.cells == 0 {
-                    continue;
-                }
-                let faults = audit.judgement.failed.iter().take(NAMED_MAX);
-                let told = faults.map(|(id, fault)| {
-                    let reason = match fault {
-                        Fault::Wrong => "other bytes than were written".to_owned(),
-                        Fault::Unreadable(error) => error.to_string(),
-                    };
-                    (id.segment.0, u32::from(id.index), reason)
-                });
-                let missing = u32::try_from(audit.judgement.failed.len()).expect("as many as samples");
-                strata.push(StratumReport {
-                    device: leaf.path(),
-                    part: name,
-                    store: Some(store_number(leaf.id())),
-                    cells: audit.cells,
-                    samples: audit.judgement.held + missing,
-                    held: audit.judgement.held,
-                    failed: told.collect(),
-                    failed_bytes: Vec::new(),
-                    asked: Some(Asked {
-                        seed: audit.challenge.seed,
-                        generation: audit.challenge.generation,
-                        list: audit.list,
-                        answers: audit.answers,
-                    }),
-                });
-            }
-        }
-        let (damaged, figures) = {
-            let code = reading(&code);
-            (code.audit_tiles(samples.tiles, random).map_err(&failed)?, code.figures())
-        };
-        let lost = u32::try_from(damaged.len()).expect("as many as samples");
-        let tiles = StratumReport {
-            device: parity.path.clone(),
-            part: "tiles",
-            store: None,
-            cells: u64::from(figures.tiles),
-            samples: samples.tiles,
-            held: samples.tiles - lost,
-            failed: damaged.into_iter().map(|tile| (u64::from(tile), 0, "damaged".to_owned())).collect(),
-            failed_bytes: Vec::new(),
-            asked: None,
-        };
-        strata.extend(Some(tiles).filter(|tiles| tiles.samples > 0));
-        Ok(AuditReport { loss_ppm: figures.loss_ppm, coverage, strata, ..AuditReport::default() })
-    }
-
-    /// The part of all that is stored that the code covers.
-    fn coverage(&self) -> Coverage {
-        let mut coverage = Coverage::default();
-        for leaf in self.leaves() {
-            for (segment, bytes) in self.core.space.objects_on(leaf.id()) {
-                coverage.stored += bytes;
-                match &leaf.covered {
-                    // [parity_device.4]
-                    Some(store) if store.is_settled(segment) => coverage.covered += bytes,
-                    _ => coverage.uncovered += 1,
-                }
-            }
-        }
-        coverage
-    }
-
-    /// Tells of an audit: in an event, in status, and in the next root.
-    pub fn note_audit(&self, report: &AuditReport) -> Result<()> {
-        if report.by_device {
-            self.note_device_audit(report);
-            return Ok(());
-        }
-        let (parity, _) = self.code()?;
-        let sum = |count: fn(&StratumReport) -> u32| {
-            report.strata.iter().map(count).fold(0_u32, u32::saturating_add)
-        };
-        let (samples, held) = (sum(|stratum| stratum.samples), sum(|stratum| stratum.held));
-        {
-            let mut standing = parity.standing.lock();
-            standing.audited_ns = self.core.now_ns();
-            (standing.samples, standing.failed) = (samples, samples - held);
-            let of_stores = report.strata.iter().filter(|s| matches!(s.part, "all" | "agent"));
-            let cells: BTreeMap<&str, u64> = of_stores.map(|s| (&*s.device, s.cells)).collect();
-            standing.cells = cells.values().sum();
-        }
-        let Coverage { stored, covered, .. } = report.coverage;
-        self.core.events.note(EventKind::Audited { samples, failed: samples - held, stored, covered });
-        self.core.health.changed.store(true, Ordering::Release);
-        Ok(())
-    }
-
     /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back,
     /// within about `memory` bytes. Writers go on meanwhile. `watch` hears how many cells were
     /// looked at, of how many.
@@ -840,6 +730,9 @@ impl Devices {
         let (parity, code) = self.code()?;
         self.core.check_ours()?;
         self.end_begun_step(&parity, &code);
+        // The tiles first: what they lack of themselves the content cannot get from them.
+        let mended = mend(&code, &self.core.env, memory, stop, watch);
+        let mended = mended.map_err(self.parity_error(&parity))?;
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
         let repair = steadfast_por::repair(&stores, &self.core.env, memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon.
@@ -857,6 +750,10 @@ impl Devices {
             unsound: repair.unsound,
             rounds: repair.rounds,
             solving: repair.solving,
+            tiles: mended.map_or((0, 0), |mended| {
+                let lost = mended.from_code.undetermined.len() + mended.from_code.refused.len();
+                (mended.restored.len() as u64, lost as u64)
+            }),
             lost_cells,
         };
         {
@@ -987,6 +884,10 @@ impl Devices {
             left_out: left_out.filter(|_| uncovered > 0),
             held_back,
             audit: Some(standing).filter(|standing| standing.audited_ns != 0),
+            tiles: code.and_then(|code| {
+                let code = reading(code);
+                tile_store(&code).map(|bodies| (bodies.address().to_owned(), bodies.trouble()))
+            }),
         })
     }
 }

@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use steadfast_anchor::{Anchor, AnchorRecord, Holding, LogHead, Register, Root, Start, Witness};
 use steadfast_crypto::Key;
+use steadfast_device::objects::Store;
 use steadfast_env::Env;
 use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, Txg};
 use steadfast_intent_log::Vouch;
@@ -52,6 +53,15 @@ pub trait Registers: Send + Sync {
     /// It cannot be opened, or somebody uses it. Those who have none refuse all.
     fn parity(&self, path: &str) -> io::Result<Box<dyn Medium>> {
         let _ = path;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The store at an address, for tiles of a parity device. Nothing is asked of it.
+    ///
+    /// # Errors
+    /// It cannot be opened. Those who know no stores refuse all.
+    fn tiles(&self, address: &str) -> io::Result<Arc<dyn Store>> {
+        let _ = address;
         Err(io::ErrorKind::Unsupported.into())
     }
 

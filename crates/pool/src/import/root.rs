@@ -98,10 +98,10 @@ impl<'a> Found<'a> {
             Some(code) => Some(Ok(code)),
             None => {
                 let key = sealing.as_ref().map(|sealing| parity::key_of(config.pool, sealing));
-                parity::find(self.env, config, key.as_ref(), &|path| {
-                    let registers = self.spec.anchor.registers.as_ref();
-                    registers.ok_or(io::ErrorKind::Unsupported)?.parity(path)
-                })
+                let registers = || self.spec.anchor.registers.as_ref().ok_or(io::ErrorKind::Unsupported);
+                let open = |path: &str| registers()?.parity(path);
+                let stores = |address: &str| registers()?.tiles(address);
+                parity::find(self.env, config, key.as_ref(), (&open, &stores))
             }
         };
         if let Some(Ok(code)) = &parity {

@@ -87,8 +87,14 @@ fn parity(options: &Options) -> Result<SharedParity, String> {
     let file = tempfile::tempfile_in(&options.directory)
         .and_then(|file| file.set_len(bytes).map(|()| file))
         .map_err(|error| format!("a file in {}: {error}", options.directory))?;
-    let creation =
-        Creation { pool: PoolGuid(5), cells: 0, loss_ppm: 20_000, journal_bytes: bytes / 4, key: None };
+    let creation = Creation {
+        pool: PoolGuid(5),
+        cells: 0,
+        loss_ppm: 20_000,
+        journal_bytes: bytes / 4,
+        key: None,
+        is_away: false,
+    };
     let creation = creation.fitting(bytes).ok_or("the device is too small")?;
     let device = ParityDevice::create(Box::new(file), &creation, &*Env::seeded(2).random);
     Ok(Arc::new(RwLock::new(device.map_err(|error| error.to_string())?)))

@@ -9,9 +9,10 @@ use steadfast_device::Buffer;
 use steadfast_format::SegmentId;
 use steadfast_format::parity::{ParitySegment, RecordKind};
 
+use super::bodies::name_of;
 use super::device::{UNIT, ids, tags_at};
 use super::error::{Error, Result};
-use super::geometry::Slots;
+use super::geometry::{CodePlace, Slots};
 use super::source::Source;
 use super::tags::TagArea;
 use crate::cell::{TAG, Tag};
@@ -28,6 +29,11 @@ pub(super) struct Stored {
 }
 
 impl Stored {
+    /// Object of the tile, if tiles lie at a store.
+    pub fn body(&self) -> Option<SegmentId> {
+        self.slot.map(|_| name_of(&self.hash))
+    }
+
     /// Refuses bytes that are not those of its head.
     pub fn check(&self, tile: u32, bytes: &[u8]) -> Result<()> {
         match hash(bytes) == self.hash {
@@ -62,6 +68,10 @@ impl Code {
             tiles: vec![Stored::default(); slots.tiles as usize],
             free: (0..slots.count()).collect(),
         }
+    }
+
+    pub fn place(&self) -> CodePlace {
+        CodePlace { number: self.number, loss_ppm: self.loss_ppm, slots: self.slots }
     }
 
     /// Lists the slots that no tile has.
@@ -224,6 +234,12 @@ impl Contents {
     /// Refuses bytes of a stored tile that are not those of its head.
     pub fn check_tile(code: &Code, tile: u32, bytes: &[u8]) -> Result<()> {
         code.tile(tile).check(tile, bytes)
+    }
+
+    /// A tile's own bytes, of those that were stored, which are checked.
+    pub fn open_tile(&self, code: &Code, tile: u32, stored: Buffer) -> Result<Buffer> {
+        Self::check_tile(code, tile, &stored)?;
+        self.source.opened(code.number, tile, stored)
     }
 
     /// Adds these cells of records to a sum, or takes them out.

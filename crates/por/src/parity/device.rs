@@ -6,69 +6,27 @@ use std::sync::Arc;
 use steadfast_crypto::{Key, Signer, derive, hash, hash_parts};
 use steadfast_env::Random;
 use steadfast_format::parity::{
-    ParityHeader, ParityManifest, ParityRecord, ParitySegment, ParityTile, RecordKind, check_of,
+    ParityHeader, ParityManifest, ParityRecord, ParitySegment, ParityTile, ParityTileStore, RecordKind,
+    check_of,
 };
 use steadfast_format::{PoolGuid, SegmentId};
 use zeroize::Zeroize;
 
+use super::bodies::Bodies;
 use super::contents::{Code, Contents, Entry, Next, Stored};
+use super::creation::{Creation, inner_creation};
 use super::error::{Error, Result};
 use super::geometry::{BLOCK, Geometry, record_size};
 use super::medium::Medium;
 use super::pass::Passing;
 use super::recovery::Snapshot;
 use super::rekey::Wish;
-use super::source::Source;
+use super::source::{Flushes, Source, Window};
 use super::step::Running;
 use super::tags::TagArea;
 use crate::audit::{SegmentCells, Stratum};
-use crate::bound::Plan;
 use crate::cell::{CellId, PAYLOAD, Payload, TAG, Tag};
 use crate::tag::TagKeys;
-
-/// Purpose of a new parity device.
-#[derive(Clone, Copy, Debug)]
-pub struct Creation<'k> {
-    /// Pool.
-    pub pool: PoolGuid,
-    /// Cells that the pool can hold.
-    pub cells: u64,
-    /// Cells in a million that may be lost.
-    pub loss_ppm: u32,
-    /// Bytes of the journal's ring, rounded up to 4,096.
-    pub journal_bytes: u64,
-    /// Key to derive the code's keys from, if the pool is sealed. Without it a random one is stored
-    /// on the device.
-    pub key: Option<&'k Key>,
-}
-
-impl Creation<'_> {
-    fn tiles(&self) -> u32 {
-        Plan::new(self.cells, f64::from(self.loss_ppm) / 1e6).tiles
-    }
-
-    /// The code of most cells for which a device of so many bytes has room; `None` if none has.
-    #[must_use]
-    pub fn fitting(self, bytes: u64) -> Option<Self> {
-        let fits = |cells: u64| Creation { cells, ..self }.bytes() <= bytes;
-        let (mut fit, mut beyond) = (0, bytes.div_ceil(PAYLOAD as u64).saturating_mul(1000));
-        while beyond - fit > 1 {
-            let middle = fit + (beyond - fit) / 2;
-            if fits(middle) { fit = middle } else { beyond = middle }
-        }
-        (fit > 0).then_some(Creation { cells: fit, ..self })
-    }
-
-    /// Bytes that the device needs.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.geometry().size()
-    }
-
-    fn geometry(&self) -> Geometry {
-        Geometry::new(self.cells, self.tiles(), self.journal_bytes.max(1).next_multiple_of(BLOCK))
-    }
-}
 
 /// How far the code stands, for the root of the pool and for its anchor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -158,9 +116,41 @@ impl ParityDevice {
     ///
     /// # Errors
     /// The medium is too small, or fails.
+    ///
+    /// # Panics
+    /// If the tiles are to lie at a store.
     pub fn create(
         medium: Box<dyn Medium>,
         creation: &Creation<'_>,
+        random: &dyn Random,
+    ) -> Result<ParityDevice> {
+        assert!(!creation.is_away, "tiles at a store need its address");
+        Self::create_by(medium, creation, None, random)
+    }
+
+    /// Makes a parity device whose tiles lie at the store of an address. Former bytes of the medium
+    /// are lost; nothing is asked of the store.
+    ///
+    /// # Errors
+    /// The medium is too small, or fails; the store cannot be opened.
+    ///
+    /// # Panics
+    /// If the address is empty, or has more than 2,048 bytes.
+    pub(crate) fn create_away(
+        medium: Box<dyn Medium>,
+        creation: &Creation<'_>,
+        address: &str,
+        attach: Attach<'_>,
+        random: &dyn Random,
+    ) -> Result<ParityDevice> {
+        let creation = Creation { is_away: true, ..*creation };
+        Self::create_by(medium, &creation, Some((address, attach)), random)
+    }
+
+    fn create_by(
+        medium: Box<dyn Medium>,
+        creation: &Creation<'_>,
+        store: Option<(&str, Attach<'_>)>,
         random: &dyn Random,
     ) -> Result<ParityDevice> {
         let geometry = creation.geometry();
@@ -200,16 +190,33 @@ impl ParityDevice {
             next_map: None,
             slot_area: 0,
             places: None,
+            is_away: store.is_some(),
         };
         root_key.zeroize();
         // No copy of a former header may be newer than the new one.
         let blank = vec![0; 2 * BLOCK as usize];
         write(&*medium, 0, &blank)?;
+        let medium: Arc<dyn Medium> = medium.into();
+        if let (Some((address, _)), Some(inner_size)) = (store, creation.inner_size()) {
+            let place = ParityTileStore {
+                pool: creation.pool,
+                folder: random.nonzero_u64(),
+                inner_size,
+                address: address.to_owned(),
+            };
+            write(&*medium, Geometry::TILE_STORE, &padded(place.encode(hash)))?;
+            let root = root_of(&header, creation.key)?;
+            let window = window(&medium, &Arc::default(), &geometry, inner_size);
+            let key = inner_key(&root);
+            let inner = inner_creation(creation.pool, header.tiles, Some(&key));
+            ParityDevice::create(Box::new(window), &inner, random)?;
+        }
         write(&*medium, geometry.manifest(1), &manifest)?;
         flush(&*medium)?;
         write(&*medium, Geometry::header(1), &padded(header.encode(hash)))?;
         flush(&*medium)?;
-        ParityDevice::open(medium, creation.pool, creation.key, random)
+        let attach = store.map_or(&no_store as Attach<'_>, |(_, attach)| attach);
+        ParityDevice::open_shared(medium, creation.pool, creation.key, attach, random)
     }
 
     /// True if the medium holds a parity device, of whatever pool.
@@ -221,23 +228,45 @@ impl ParityDevice {
     /// Opens the parity device of a pool.
     ///
     /// # Errors
-    /// It is none, another pool's, damaged, or its key is missing.
+    /// It is none, another pool's, damaged, or its key is missing; its tiles lie at a store.
     pub fn open(
         medium: Box<dyn Medium>,
         pool: PoolGuid,
         key: Option<&Key>,
         random: &dyn Random,
     ) -> Result<ParityDevice> {
+        Self::open_away(medium, pool, key, &no_store, random)
+    }
+
+    /// Opens the parity device of a pool, and the store of its tiles if they lie at one. Nothing is
+    /// asked of that.
+    ///
+    /// # Errors
+    /// It is none, another pool's, damaged, or its key is missing; the store cannot be opened.
+    pub(crate) fn open_away(
+        medium: Box<dyn Medium>,
+        pool: PoolGuid,
+        key: Option<&Key>,
+        attach: Attach<'_>,
+        random: &dyn Random,
+    ) -> Result<ParityDevice> {
+        Self::open_shared(medium.into(), pool, key, attach, random)
+    }
+
+    fn open_shared(
+        medium: Arc<dyn Medium>,
+        pool: PoolGuid,
+        key: Option<&Key>,
+        attach: Attach<'_>,
+        random: &dyn Random,
+    ) -> Result<ParityDevice> {
         let header = read_header(&*medium)?;
         if header.pool != pool {
             return Err(Error::Foreign { found: header.pool, wanted: pool });
         }
-        let root = match (header.root_key, key) {
-            (Some(root), _) => Key::from_bytes(root),
-            (None, Some(key)) => derive(key, &pool.0.to_le_bytes(), "steadfast parity root v1"),
-            (None, None) => return Err(Error::KeyNeeded),
-        };
-        let geometry = Geometry::of(&header);
+        let root = root_of(&header, key)?;
+        let place = header.is_away.then(|| read_tile_store(&*medium, pool)).transpose()?;
+        let geometry = Geometry::of(&header, place.as_ref().map(|place| place.inner_size));
         let (have, need) = (size(&*medium)?, geometry.size_for(&header));
         if have < need {
             return Err(Error::TooSmall { have, need });
@@ -249,9 +278,16 @@ impl ParityDevice {
             code: Code::new(&root, number, next_loss, slots),
             left_out: BTreeSet::new(),
         });
+        let mut source = Source::new(medium, geometry, Arc::new(TagKeys::new(&root)));
+        if let Some(place) = place {
+            let window = window(&source.medium, &source.flushes, &geometry, place.inner_size);
+            let inner = ParityDevice::open(Box::new(window), pool, Some(&inner_key(&root)), random)?;
+            let key = derive(&root, b"", "steadfast parity bodies v1");
+            source.bodies = Some(attach(&place, inner, key)?);
+        }
         let mut device = ParityDevice {
             now: Contents {
-                source: Source::new(medium.into(), geometry, Arc::new(TagKeys::new(&root))),
+                source,
                 code: Code::new(&root, header.map, header.loss_ppm, slots),
                 next,
                 window: Vec::new(),
@@ -284,6 +320,17 @@ impl ParityDevice {
         device.root = device.stored_root();
         device.opening = device.fresh_opening(random);
         Ok(device)
+    }
+
+    /// The tiles at a store, if they lie at one.
+    #[must_use]
+    pub fn bodies(&self) -> Option<&Arc<dyn Bodies>> {
+        self.now.source.bodies.as_ref()
+    }
+
+    /// Accepts nothing more: the pool has given the device up.
+    pub fn close(&mut self) {
+        self.has_failed = true;
     }
 
     /// Keys of the tags.
@@ -460,6 +507,11 @@ impl ParityDevice {
     pub fn snapshot(&self) -> Snapshot {
         assert!(!self.is_step_running(), "[por.18]: a snapshot is taken between steps");
         Snapshot { now: self.now.clone(), cells: self.cells, end: self.end, _pin: Arc::clone(&self.pin) }
+    }
+
+    /// While it is there, no pass runs [por.16].
+    pub(crate) fn pin(&self) -> Arc<()> {
+        Arc::clone(&self.pin)
     }
 
     /// True if a recovery reads, and no pass can run.
@@ -841,6 +893,46 @@ pub(super) fn cell_id(segment: ParitySegment, index: u16) -> CellId {
 /// Identities of a segment's cells.
 pub(super) fn ids(segment: ParitySegment) -> impl Iterator<Item = CellId> {
     (0..segment.cells()).map(move |index| cell_id(segment, index))
+}
+
+/// Opens the store that a parity device names for its tiles, with the inner device and the key of
+/// bodies.
+pub(crate) type Attach<'a> = &'a dyn Fn(&ParityTileStore, ParityDevice, Key) -> Result<Arc<dyn Bodies>>;
+
+fn no_store(place: &ParityTileStore, _: ParityDevice, _: Key) -> Result<Arc<dyn Bodies>> {
+    let reason = "no stores are at hand".to_owned();
+    Err(Error::NoTileStore { address: place.address.clone(), reason })
+}
+
+/// Key of the inner device.
+fn inner_key(root: &Key) -> Key {
+    derive(root, b"", "steadfast parity inner v1")
+}
+
+/// Root of the code's keys.
+fn root_of(header: &ParityHeader, key: Option<&Key>) -> Result<Key> {
+    match (header.root_key, key) {
+        (Some(root), _) => Ok(Key::from_bytes(root)),
+        (None, Some(key)) => Ok(derive(key, &header.pool.0.to_le_bytes(), "steadfast parity root v1")),
+        (None, None) => Err(Error::KeyNeeded),
+    }
+}
+
+/// The part of a medium that the inner device has.
+fn window(medium: &Arc<dyn Medium>, flushes: &Arc<Flushes>, geometry: &Geometry, size: u64) -> Window {
+    let (medium, flushes) = (Arc::clone(medium), Arc::clone(flushes));
+    Window { medium, flushes, at: geometry.inner(), size }
+}
+
+/// The store of the tiles.
+fn read_tile_store(medium: &dyn Medium, pool: PoolGuid) -> Result<ParityTileStore> {
+    let mut bytes = vec![0; ParityTileStore::ENCODED_SIZE];
+    read(medium, Geometry::TILE_STORE, &mut bytes)?;
+    let place = ParityTileStore::decode(&bytes, hash).map_err(Error::NotParity)?;
+    match place.pool == pool {
+        true => Ok(place),
+        false => Err(Error::Foreign { found: place.pool, wanted: pool }),
+    }
 }
 
 /// The valid header with the greater sequence.

@@ -127,6 +127,37 @@ pub enum Error {
         /// The store's answer.
         source: steadfast_device::Error,
     },
+    /// The store of the tiles did not do what it was asked. It may later.
+    #[error("the store of the tiles: {source}")]
+    TileStore {
+        /// The store's answer.
+        source: steadfast_device::Error,
+    },
+    /// The store of the tiles cannot be opened.
+    #[error("the store of the tiles, {address}, cannot be opened: {reason}")]
+    NoTileStore {
+        /// Its address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// The code over the tiles at the store did not take one in.
+    #[error("the code over the tiles at their store takes no more: {reason}")]
+    Inner {
+        /// Why.
+        reason: String,
+    },
+    /// The code over the tiles at the store has no room for those of a second code.
+    #[error(
+        "the code over the tiles at their store is made for {planned} tiles, and there would be {tiles}; \
+         zpool remove and zpool add make a larger one"
+    )]
+    InnerSmall {
+        /// Tiles of both codes.
+        tiles: u64,
+        /// Tiles that it is made for.
+        planned: u64,
+    },
     /// A tile is not what its head says.
     #[error("tile {0} of the parity is damaged")]
     TileDamaged(u32),

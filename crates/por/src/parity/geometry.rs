@@ -2,7 +2,6 @@
 
 use steadfast_format::parity::{NextParity, ParityHeader, ParityManifest, ParityPlaces, ParitySegment};
 
-use super::contents::Code;
 use crate::cell::{PAYLOAD, TAG};
 use crate::tile::Tile;
 
@@ -18,11 +17,23 @@ const SPARE_MAX: u32 = 8;
 const CELLS_A_SHORT: u64 = 512;
 const SHORT_MORE: u64 = 1024;
 
+/// A code as a header names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CodePlace {
+    /// Number of the map.
+    pub number: u64,
+    /// Cells in a million that may be lost.
+    pub loss_ppm: u32,
+    pub slots: Slots,
+}
+
 /// Slots of one code: where they begin, and for how many tiles.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Slots {
     pub at: u64,
     pub tiles: u32,
+    /// Heads alone: the tiles lie at a store.
+    pub is_away: bool,
 }
 
 impl Slots {
@@ -36,7 +47,8 @@ impl Slots {
 
     /// Place of a slot.
     pub fn slot(self, slot: u32) -> u64 {
-        let before = u64::from(slot).saturating_mul(BLOCK + Tile::SIZE as u64);
+        let tile = if self.is_away { 0 } else { Tile::SIZE as u64 };
+        let before = u64::from(slot).saturating_mul(BLOCK + tile);
         self.at.saturating_add(before)
     }
 
@@ -54,11 +66,13 @@ pub(crate) struct Geometry {
     first_tiles: u32,
     pub manifest_size: u64,
     pub journal_size: u64,
+    /// Bytes of the inner device, if the tiles lie at a store.
+    inner_size: Option<u64>,
 }
 
 impl Geometry {
-    pub fn new(cells: u64, first_tiles: u32, journal_size: u64) -> Geometry {
-        let mut geometry = Geometry { cells, first_tiles, manifest_size: 0, journal_size };
+    pub fn new(cells: u64, first_tiles: u32, journal_size: u64, inner_size: Option<u64>) -> Geometry {
+        let mut geometry = Geometry { cells, first_tiles, manifest_size: 0, journal_size, inner_size };
         let units = u64::from(geometry.tag_units()) * ParityManifest::UNIT_SIZE as u64;
         geometry.manifest_size = geometry
             .rows()
@@ -80,17 +94,25 @@ impl Geometry {
         u32::try_from(full + self.cells / CELLS_A_SHORT + SHORT_MORE).unwrap_or(u32::MAX)
     }
 
-    pub fn of(header: &ParityHeader) -> Geometry {
+    pub fn of(header: &ParityHeader, inner_size: Option<u64>) -> Geometry {
         let first_tiles = header.places.map_or(header.tiles, |places| places.first_tiles);
-        Geometry::new(header.cells, first_tiles, header.journal_size)
+        Geometry::new(header.cells, first_tiles, header.journal_size, inner_size)
     }
 
     pub fn header(sequence: u64) -> u64 {
         sequence % 2 * BLOCK
     }
 
+    /// The block that names the store of the tiles.
+    pub const TILE_STORE: u64 = 2 * BLOCK;
+
     pub fn manifest(&self, area: u32) -> u64 {
-        (u64::from(area) - 1).saturating_mul(self.manifest_size).saturating_add(2 * BLOCK)
+        let first = Self::TILE_STORE + if self.is_away() { BLOCK } else { 0 };
+        (u64::from(area) - 1).saturating_mul(self.manifest_size).saturating_add(first)
+    }
+
+    fn is_away(&self) -> bool {
+        self.inner_size.is_some()
     }
 
     pub fn journal(&self) -> u64 {
@@ -99,7 +121,11 @@ impl Geometry {
 
     /// The slots before the tags.
     pub fn first(&self) -> Slots {
-        Slots { at: self.journal().saturating_add(self.journal_size), tiles: self.first_tiles }
+        self.slots(self.journal().saturating_add(self.journal_size), self.first_tiles)
+    }
+
+    fn slots(&self, at: u64, tiles: u32) -> Slots {
+        Slots { at, tiles, is_away: self.is_away() }
     }
 
     /// Place of a unit of tags.
@@ -109,19 +135,24 @@ impl Geometry {
 
     /// Bytes of a device with the slots before the tags alone.
     pub fn size(&self) -> u64 {
+        self.inner().saturating_add(self.inner_size.unwrap_or(0))
+    }
+
+    /// Where the inner device begins.
+    pub fn inner(&self) -> u64 {
         self.tags(self.tag_units())
     }
 
     /// Where a code of so many tiles goes while another one is there: before the tags if there is
     /// room, else behind them, before the other one or behind it.
     pub fn beside(&self, present: Slots, tiles: u32) -> Slots {
-        let (first, behind) = (self.first(), Slots { at: self.size(), tiles });
+        let (first, behind) = (self.first(), self.slots(self.size(), tiles));
         if present.at != first.at && tiles <= first.tiles {
             return Slots { tiles, ..first };
         }
         match present.at == first.at || behind.end() <= present.at {
             true => behind,
-            false => Slots { at: present.end(), tiles },
+            false => self.slots(present.end(), tiles),
         }
     }
 
@@ -130,25 +161,26 @@ impl Geometry {
         let area = |area| if area == 0 { self.first().at } else { self.size() };
         match header.places {
             None => {
-                let slots = |at| Slots { at, tiles: header.tiles };
+                let slots = |at| self.slots(at, header.tiles);
                 let next = header.next_map.map(|_| slots(area(1 - header.slot_area)));
                 (slots(area(header.slot_area)), next)
             }
             Some(places) => {
-                let next = places.next.map(|next| Slots { at: next.slots_at, tiles: next.tiles });
-                (Slots { at: places.slots_at, tiles: header.tiles }, next)
+                let next = places.next.map(|next| self.slots(next.slots_at, next.tiles));
+                (self.slots(places.slots_at, header.tiles), next)
             }
         }
     }
 
     /// Notes the codes in a header: as software that knows of one size alone does, if it can.
-    pub fn note(&self, header: &mut ParityHeader, code: &Code, next: Option<&Code>) {
+    pub fn note(&self, header: &mut ParityHeader, code: CodePlace, next: Option<CodePlace>) {
         (header.map, header.loss_ppm, header.tiles) = (code.number, code.loss_ppm, code.slots.tiles);
         header.next_map = next.map(|next| next.number);
         let (first, behind) = (self.first().at, self.size());
         let other = if code.slots.at == first { behind } else { first };
-        let is_alike =
-            |next: &Code| (next.slots, next.loss_ppm) == (Slots { at: other, ..code.slots }, code.loss_ppm);
+        let is_alike = |next: CodePlace| {
+            (next.slots, next.loss_ppm) == (Slots { at: other, ..code.slots }, code.loss_ppm)
+        };
         let is_plain = code.slots.tiles == self.first_tiles
             && [first, behind].contains(&code.slots.at)
             && next.is_none_or(is_alike);

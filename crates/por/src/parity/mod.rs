@@ -53,6 +53,9 @@
 //!     tests: `a_crash_in_a_step_with_others_beside_leaves_a_whole_code`,
 //!     `a_step_that_does_not_end_stops_the_device`,
 //!     `a_flush_that_fails_beside_a_step_stops_it`
+//! [por.22] Where tiles lie at a store: an object leaves only when a newer head of its tile, or a
+//!     header without its code, is durable. `Bodies`
+//!     test: `a_crash_at_any_write_leaves_a_whole_code_at_a_store`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -71,10 +74,12 @@
 //! Segments with lost cells are left out of it, and so of the manifest behind it.
 //!
 //! ## Not here
-//! Keys of a second provider, several domains.
+//! Several domains.
 #![allow(clippy::module_name_repetitions, reason = "named as operators name it")]
 
+mod bodies;
 mod contents;
+mod creation;
 mod device;
 mod error;
 mod geometry;
@@ -86,7 +91,10 @@ mod source;
 mod step;
 mod tags;
 
-pub use device::{Creation, Figures, Flusher, NextFigures, ParityDevice, Standing, tags_of};
+pub use bodies::Bodies;
+pub(crate) use bodies::{CELLS, MORE, SEALED, STAMP, name_of};
+pub use creation::Creation;
+pub use device::{Figures, Flusher, NextFigures, ParityDevice, Standing, tags_of};
 pub use error::{Error, Result};
 pub use medium::Medium;
 pub use pass::Pass;

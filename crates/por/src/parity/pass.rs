@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_crypto::hash;
+use steadfast_format::SegmentId;
 use steadfast_format::parity::{ParityManifest, ParitySegment, RecordKind, check_of};
 
 use super::contents::{Code, Entry, Next, Stored, WindowCell};
@@ -231,7 +232,7 @@ impl ParityDevice {
         let tiles = group.into_iter().map(|(tile, sum)| {
             let (before, slot) = (*code.tile(tile), code.free.pop());
             let slot = slot.expect("as many spare slots as tiles of a group");
-            Taken { tile, before, slot, sum, hash: None }
+            Taken { tile, before, slot, sum, hash: None, former: None }
         });
         let tiles = tiles.collect();
         Tiles { which, needs_all, number: code.number, slots: code.slots, cut, window, tiles }
@@ -247,8 +248,12 @@ impl ParityDevice {
     /// Puts stored tiles in the place of their former generations. If the room of the next code
     /// failed, that is given up.
     fn end_tiles(&mut self, ended: Tiles, outcome: Result<()>) -> Result<()> {
+        let bodies = self.now.source.bodies.clone();
         if matches!(outcome, Err(Error::NoRoom { .. })) {
+            let before = self.body_names();
             self.now.next = None;
+            self.retire_unnamed(&before);
+            bodies.iter().for_each(|bodies| bodies.retire(&mut ended.tiles.iter().filter_map(Taken::body)));
             return outcome;
         }
         let code = match ended.which {
@@ -257,20 +262,29 @@ impl ParityDevice {
         };
         let code = code.expect("[por.18]: the code stays while a step runs");
         assert_eq!(code.number, ended.number, "[por.18]: the code stays while a step runs");
-        for Taken { tile, before, slot, sum, hash } in ended.tiles {
+        for taken in ended.tiles {
+            let body = taken.body();
+            let Taken { tile, before, slot, sum, hash, .. } = taken;
             let is_used = code.tiles.iter().any(|stored| stored.slot == Some(slot));
             assert!(!is_used, "[por.19]: slot {slot} was of no tile");
             assert_eq!(code.tile(tile).generation, before.generation, "[por.18]: one step at a time");
             match (sum, hash, &outcome) {
                 (Sum::Damaged, ..) => {
                     code.free.push(slot);
+                    bodies.iter().for_each(|bodies| bodies.retire(&mut before.body().into_iter()));
                     code.replace(tile, Stored::default());
                 }
                 (_, Some(hash), Ok(())) => {
                     let (generation, cut) = (before.generation + 1, ended.cut);
                     code.replace(tile, Stored { slot: Some(slot), generation, cut, hash });
+                    bodies.iter().zip(body).for_each(|(bodies, name)| bodies.named(name));
                 }
-                _ => code.free.push(slot),
+                // Where the medium failed, a head may name it.
+                (_, _, Err(Error::Io { .. })) => code.free.push(slot),
+                _ => {
+                    code.free.push(slot);
+                    bodies.iter().for_each(|bodies| bodies.retire(&mut body.into_iter()));
+                }
             }
         }
         outcome
@@ -303,7 +317,7 @@ impl ParityDevice {
         let code = next.as_ref().filter(|_| is_switch).map_or(&self.now.code, |next| &next.code);
         let mut header = self.header.clone();
         let other = next.as_ref().filter(|_| !is_switch);
-        self.now.source.geometry.note(&mut header, code, other.map(|next| &next.code));
+        self.now.source.geometry.note(&mut header, code.place(), other.map(|next| next.code.place()));
         let manifest = ParityManifest {
             pool: self.header.pool,
             cut: passing.end,
@@ -320,8 +334,24 @@ impl ParityDevice {
         End { end: passing.end, header, manifest, tags, next, is_switch, has_begun }
     }
 
+    /// Objects at the store of the tiles that heads name.
+    pub(crate) fn body_names(&self) -> BTreeSet<SegmentId> {
+        if self.now.source.bodies.is_none() {
+            return BTreeSet::new();
+        }
+        let next = self.now.next.iter().flat_map(|next| &next.code.tiles);
+        self.now.code.tiles.iter().chain(next).filter_map(Stored::body).collect()
+    }
+
+    /// Those of `before` that no head names any more are stale [por.22].
+    fn retire_unnamed(&self, before: &BTreeSet<SegmentId>) {
+        let Some(bodies) = &self.now.source.bodies else { return };
+        bodies.retire(&mut before.difference(&self.body_names()).copied());
+    }
+
     fn end_pass(&mut self, ended: End) -> Pass {
         let End { end, header, mut next, is_switch, has_begun, .. } = ended;
+        let before = self.body_names();
         assert_eq!(header.sequence, self.header.sequence + 1, "[por.18]: one step at a time");
         self.header = header;
         // Those of the manifest, which has them in memory's order.
@@ -340,6 +370,7 @@ impl ParityDevice {
             self.owes_rekey = false;
         }
         self.now.next = next;
+        self.retire_unnamed(&before);
         if has_begun {
             self.wish = None;
         }

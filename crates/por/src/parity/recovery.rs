@@ -439,7 +439,7 @@ impl Round<'_, '_> {
         let stored = self.now.read_tile(&self.now.code, tile)?;
         let leaving = self.leaving.get(&tile).map_or(&[][..], Vec::as_slice);
         let _turn = turns.take();
-        stored.iter().try_for_each(|bytes| Contents::check_tile(&self.now.code, tile, bytes))?;
+        let stored = stored.map(|bytes| self.now.open_tile(&self.now.code, tile, bytes)).transpose()?;
         let sum = &mut *locked(&self.sums[at]);
         stored.into_iter().for_each(|bytes| sum.add(bytes));
         if !leaving.is_empty() {

@@ -88,6 +88,9 @@ impl ParityDevice {
         }
         let tiles = Plan::new(self.header.cells, f64::from(loss_ppm) / 1e6).tiles;
         let (geometry, present) = (self.now.source.geometry, self.now.code.slots);
+        if let Some(bodies) = &self.now.source.bodies {
+            bodies.check_room(u64::from(present.tiles) + u64::from(tiles))?;
+        }
         let slots = geometry.beside(present, tiles);
         let (have, need) = (size(&*self.now.source.medium)?, geometry.size_with(present, Some(slots)));
         if have < need && self.now.source.medium.grow(need).is_err() {

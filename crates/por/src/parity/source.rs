@@ -1,13 +1,15 @@
 //! The bytes of a parity device, read and written without its lock: a part of its contents, of a
 //! snapshot, and of a step.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_device::Buffer;
 use steadfast_format::parity::ParitySegment;
 
+use super::bodies::Bodies;
 use super::contents::{Entry, Stored, WindowCell};
 use super::device::{cell_id, read, tags_at, write};
 use super::error::{Error, Result};
@@ -27,6 +29,8 @@ pub(super) struct Source {
     pub geometry: Geometry,
     pub keys: Arc<TagKeys>,
     pub flushes: Arc<Flushes>,
+    /// Where the tiles are, if not in their slots.
+    pub bodies: Option<Arc<dyn Bodies>>,
 }
 
 /// Flushes of a medium, one at a time. A system tells one caller of a flush that failed, and no
@@ -39,20 +43,43 @@ pub(super) struct Flushes {
     durable: AtomicU64,
 }
 
+impl Flushes {
+    fn take_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Flushes the medium for the device that has a part of it.
+    pub fn flush_medium(&self, medium: &dyn Medium) -> io::Result<()> {
+        let _turn = self.take_turn();
+        if self.has_failed.load(Ordering::Acquire) {
+            return Err(io::Error::other("an earlier flush failed"));
+        }
+        self.flush_in_turn(medium)
+    }
+
+    fn flush_in_turn(&self, medium: &dyn Medium) -> io::Result<()> {
+        let flushed = medium.flush();
+        if flushed.is_err() {
+            self.has_failed.store(true, Ordering::Release);
+        }
+        flushed
+    }
+}
+
 impl Source {
     pub fn new(medium: Arc<dyn Medium>, geometry: Geometry, keys: Arc<TagKeys>) -> Source {
-        Source { medium, geometry, keys, flushes: Arc::default() }
+        Source { medium, geometry, keys, flushes: Arc::default(), bodies: None }
     }
 
     /// Makes durable all that was written before, records up to `end` among it.
     pub fn flush(&self, end: u64) -> Result<()> {
-        let _turn = self.flushes.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.flushes.take_turn();
         self.flush_now(end)
     }
 
     /// The same, unless another flush has made records durable up to `end` meanwhile.
     pub fn flush_records(&self, end: u64) -> Result<()> {
-        let _turn = self.flushes.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.flushes.take_turn();
         if self.is_durable_to(end) && !self.has_failed() { Ok(()) } else { self.flush_now(end) }
     }
 
@@ -60,10 +87,8 @@ impl Source {
         if self.has_failed() {
             return Err(Error::Failed);
         }
-        if let Err(source) = self.medium.flush() {
-            self.flushes.has_failed.store(true, Ordering::Release);
-            return Err(Error::Io { operation: "flushing", offset: 0, source });
-        }
+        let flushed = self.flushes.flush_in_turn(&*self.medium);
+        flushed.map_err(|source| Error::Io { operation: "flushing", offset: 0, source })?;
         self.flushes.durable.fetch_max(end, Ordering::AcqRel);
         Ok(())
     }
@@ -104,9 +129,23 @@ impl Source {
     /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
     pub fn read_tile(&self, slots: Slots, stored: &Stored) -> Result<Option<Buffer>> {
         let Some(slot) = stored.slot else { return Ok(None) };
+        if let Some(bodies) = &self.bodies {
+            return bodies.read(&stored.hash).map(|bytes| Some(bytes.into()));
+        }
         let mut bytes = Buffer::to_fill(Tile::SIZE);
         self.read_into(slots.slot(slot) + BLOCK, &mut bytes)?;
         Ok(Some(bytes))
+    }
+
+    /// A tile's own bytes, of checked ones.
+    pub fn opened(&self, map: u64, tile: u32, stored: Buffer) -> Result<Buffer> {
+        match &self.bodies {
+            None => Ok(stored),
+            Some(bodies) => {
+                let opened = bodies.opened(map, tile, &stored).ok_or(Error::TileDamaged(tile));
+                opened.map(Buffer::from)
+            }
+        }
     }
 
     /// Adds these cells of records of a window to a sum, or takes them out.
@@ -173,5 +212,43 @@ impl Source {
         let offset = position % self.geometry.journal_size;
         let room = usize::try_from(self.geometry.journal_size - offset).unwrap_or(usize::MAX);
         (self.geometry.journal() + offset, room.min(length))
+    }
+}
+
+/// A part of a medium, which is a medium itself. Flushes take turns with those of the whole: behind
+/// one that failed none succeeds.
+pub(super) struct Window {
+    pub medium: Arc<dyn Medium>,
+    pub flushes: Arc<Flushes>,
+    pub at: u64,
+    pub size: u64,
+}
+
+impl Window {
+    fn place(&self, at: u64, length: usize) -> io::Result<u64> {
+        let end = at.checked_add(length as u64).filter(|end| *end <= self.size);
+        end.map(|_| self.at + at).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+impl Medium for Window {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.size)
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        self.medium.read(self.place(at, out.len())?, out)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.medium.write(self.place(at, bytes.len())?, bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.flushes.flush_medium(&*self.medium)
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.size { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 }

@@ -12,9 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use steadfast_crypto::hash;
 use steadfast_device::Buffer;
-use steadfast_format::PoolGuid;
 use steadfast_format::parity::{ParityHeader, ParitySegment, ParityTile};
+use steadfast_format::{PoolGuid, SegmentId};
 
+use super::bodies::name_of;
 use super::contents::{Entry, Next, Stored, WindowCell};
 use super::device::{UNIT, cell_id, padded, tags_at};
 use super::error::{Error, Result};
@@ -126,8 +127,17 @@ pub(super) struct Taken {
     /// Slot for the new generation, which no tile has [por.10].
     pub slot: u32,
     pub sum: Sum,
-    /// Hash of what is stored: once there is one, the slot has it.
+    /// Hash of what is stored: once there is one, the slot has it, or the store.
     pub hash: Option<[u8; 32]>,
+    /// Bytes of the former body at the store.
+    pub former: Option<Vec<u8>>,
+}
+
+impl Taken {
+    /// Object of the new generation, if tiles lie at a store and it was put there.
+    pub fn body(&self) -> Option<SegmentId> {
+        self.hash.as_ref().map(name_of)
+    }
 }
 
 /// Way to a tile's new sum.
@@ -209,7 +219,18 @@ impl Tiles {
             };
             self.write(source, self.slots.slot(taken.slot), &padded(head.encode(hash)))?;
         }
-        source.flush(self.cut)
+        source.flush(self.cut)?;
+        // [por.22]
+        if let Some(bodies) = &source.bodies {
+            for taken in self.tiles.iter_mut().filter(|taken| taken.hash.is_some()) {
+                match (taken.former.take(), taken.before.body()) {
+                    (Some(bytes), Some(name)) => bodies.give_up(name, &bytes),
+                    (None, Some(name)) => bodies.retire(&mut std::iter::once(name)),
+                    (_, None) => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, source: &Source, at: u64, bytes: &[u8]) -> Result<()> {
@@ -235,6 +256,10 @@ impl Tiles {
             // The next tile takes its memory.
             drop(batch);
             let bytes = tile.stored_bytes();
+            if let Some(bodies) = &source.bodies {
+                taken.hash = Some(bodies.put(self.number, taken.tile, bytes)?);
+                continue;
+            }
             self.write(source, self.slots.slot(taken.slot) + BLOCK, bytes)?;
             taken.hash = Some(hash(bytes));
         }
@@ -251,7 +276,9 @@ impl Tiles {
                 None => Some(Tile::empty()),
                 Some(bytes) => {
                     let is_right = taken.before.check(taken.tile, &bytes).is_ok();
-                    is_right.then(|| Tile::from_bytes(bytes))
+                    taken.former = source.bodies.as_ref().filter(|_| is_right).map(|_| bytes.to_vec());
+                    let opened = is_right.then(|| source.opened(self.number, taken.tile, bytes));
+                    opened.and_then(Result::ok).map(Tile::from_bytes)
                 }
             },
         };
@@ -353,6 +380,9 @@ impl End {
         source.write(source.geometry.manifest(self.header.manifest_area), &self.manifest)?;
         source.flush(self.end)?;
         source.write(Geometry::header(self.header.sequence), &padded(self.header.encode(hash)))?;
-        source.flush(self.end)
+        source.flush(self.end)?;
+        // Objects that cannot go now go with a later pass.
+        source.bodies.iter().for_each(|bodies| _ = bodies.settle());
+        Ok(())
     }
 }

@@ -28,6 +28,7 @@ fn parity_health(parity: &ParityStatus) -> Health {
     match &parity.trouble {
         Some(_) => Health::Unavail,
         None if parity.audit.is_some_and(|audit| audit.failed > 0) => Health::Degraded,
+        None if parity.tiles.as_ref().is_some_and(|(_, trouble)| trouble.is_some()) => Health::Degraded,
         None => Health::Online,
     }
 }
@@ -53,6 +54,13 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
                 note.push_str(&format!(", {} of {} tiles of another code are made", next.made, next.tiles));
                 if next.loss_ppm != figures.loss_ppm {
                     note.push_str(&format!(" (for up to {} %)", percent(next.loss_ppm)));
+                }
+            }
+            match &parity.tiles {
+                None => {}
+                Some((address, None)) => note.push_str(&format!(", tiles at {address}")),
+                Some((address, Some(reason))) => {
+                    note.push_str(&format!(", passes wait for the tiles at {address} ({reason})"));
                 }
             }
             match &parity.audit {

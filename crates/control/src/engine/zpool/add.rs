@@ -10,14 +10,25 @@ use crate::engine::{device_list, refuse};
 use crate::refusal::{Code, Refusal};
 use crate::stores;
 use steadfast_format::GroupClass;
-use steadfast_pool::LOSS_PPM;
+use steadfast_pool::{LOSS_PPM, OpenStore, ParityWish, TILES_ADDRESS_MAX as ADDRESS_MAX};
 
 impl Verb for PoolAdd {
     fn check(&mut self) -> Result<(), Refusal> {
         check_vdevs(&self.vdevs, false)?;
-        if self.loss_ppm.is_some() && Engine::parity_of(&self.vdevs).is_none() {
-            let what = "only a parity device takes loss=, and none is among the devices";
-            return Err(Refusal::new(Code::PropCreation, what).with("property", "loss"));
+        let wished = [("loss", self.loss_ppm.is_some()), ("tiles", self.tiles.is_some())];
+        for (property, _) in wished.iter().filter(|(_, is_there)| *is_there) {
+            if Engine::parity_of(&self.vdevs).is_none() {
+                let what = format!("only a parity device takes {property}=, and none is among the devices");
+                return Err(Refusal::new(Code::PropCreation, what).with("property", property));
+            }
+        }
+        if let Some(address) = &self.tiles {
+            let location = stores::location(address)?.to_string();
+            if location.len() > ADDRESS_MAX {
+                let what = format!("the address of the tiles has more than {ADDRESS_MAX} bytes");
+                return Err(Refusal::new(Code::StoreAddress, what));
+            }
+            self.tiles = Some(location);
         }
         check_loss(self.loss_ppm)
     }
@@ -54,14 +65,19 @@ impl Verb for PoolAdd {
             held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         let parity = Engine::parity_of(&self.vdevs);
-        let loss_ppm = self.loss_ppm.unwrap_or(LOSS_PPM);
+        let registers = engine.anchor_wish(None).registers.expect("those of this host");
+        let open = |address: &str| registers.tiles(address);
+        let wish = ParityWish {
+            loss_ppm: self.loss_ppm.unwrap_or(LOSS_PPM),
+            tiles: self.tiles.as_deref().map(|address| (address, &open as OpenStore<'_>)),
+        };
         if let (Some(_), Some(there)) = (&parity, held.pool.state().parity) {
             let pool = self.name.clone();
             return Err(refuse::pool(steadfast_pool::Error::ParityThere { pool, path: there.path }));
         }
         if let Some(path) = &parity {
             let (devices, medium) = (held.pool.devices(), engine.open_parity(&self.name, path)?);
-            devices.add_parity_for(loss_ppm, path, medium, self.force, true).map_err(refuse::pool)?;
+            devices.add_parity_for(wish, path, medium, self.force, true).map_err(refuse::pool)?;
             devices.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         if !groups.is_empty() {
@@ -71,7 +87,11 @@ impl Verb for PoolAdd {
             return Ok(touched(&self.name));
         }
         let is_anchored = anchor.path.is_some() || held.pool.state().anchor.is_some();
-        let probed = stores::probe_new(&self.vdevs, is_anchored)?;
+        let mut probed = stores::probe_new(&self.vdevs, is_anchored)?;
+        // It names no object twice, so two hosts need no winner there.
+        if let Some(address) = &self.tiles {
+            probed.extend(stores::probe_one(address, true)?);
+        }
         if !logs.is_empty() {
             held.pool.zil().add_logs(logs, self.force, false).map_err(refuse::pool)?;
         }
@@ -88,7 +108,7 @@ impl Verb for PoolAdd {
         if let Some(path) = parity {
             let medium = engine.open_parity(&self.name, &path)?;
             let devices = held.pool.devices();
-            devices.add_parity_for(loss_ppm, &path, medium, self.force, false).map_err(refuse::pool)?;
+            devices.add_parity_for(wish, &path, medium, self.force, false).map_err(refuse::pool)?;
             engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path)]);
         }
         for path in &paths {

@@ -39,6 +39,7 @@ impl Verb for PoolRemove {
         if self.dry_run {
             return Ok(touched(name));
         }
+        let mut left = Vec::new();
         for target in &targets {
             match target {
                 Removable::Anchor(path) => held.pool.remove_anchor(path),
@@ -46,7 +47,9 @@ impl Verb for PoolRemove {
                 Removable::Log(paths) => held.pool.zil().remove_log(&paths[0]),
                 Removable::Spare(path) => held.pool.devices().remove_spare(path),
                 Removable::Cache(path) => held.pool.devices().remove_cache(path),
-                Removable::Parity(path) => held.pool.devices().remove_parity(path),
+                Removable::Parity(path) => {
+                    held.pool.devices().remove_parity(path).map(|reason| left.extend(reason))
+                }
             }
             .map_err(refuse::pool)?;
             for gone in target.paths() {
@@ -55,7 +58,8 @@ impl Verb for PoolRemove {
             }
         }
         engine.log(&held, caller);
-        let warnings = engine.remember().err().into_iter().collect();
+        let left = left.into_iter().map(|what| Refusal::new(Code::StoreFailed, what));
+        let warnings = engine.remember().err().into_iter().chain(left).collect();
         Ok(Outcome { touched: vec![name.clone()], warnings })
     }
 }

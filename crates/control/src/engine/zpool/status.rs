@@ -339,7 +339,11 @@ fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
             format!("{} of {} samples of the audit of {when} were not held", audit.failed, audit.samples);
         Refusal::new(Code::AuditFailed, what).with("pool", name)
     });
-    out.into_iter().chain(failed).collect()
+    let away = parity.tiles.as_ref().and_then(|(address, trouble)| {
+        let what = format!("passes of the parity wait for its tiles at {address}: {}", trouble.as_ref()?);
+        Some(Refusal::new(Code::StoreFailed, what).with("pool", name).with("store", address))
+    });
+    out.into_iter().chain(failed).chain(away).collect()
 }
 
 /// Remark about an anchor.

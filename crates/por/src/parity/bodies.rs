@@ -1,0 +1,72 @@
+//! The interface of tiles at a store: their bodies are objects there, and their heads stay on the
+//! parity device. Decision 0263; [`crate::tile_store`] has one.
+//!
+//! ```text
+//! [put]→ at the store ─[head durable, named]→ of the code ─[newer head durable]→ given up
+//! ```
+//! An object is given up only when a newer head of its tile, or a header without its code, is
+//! durable ([por.22] of [`super`]); and while it is on its way no head names it.
+
+use std::any::Any;
+
+use steadfast_format::SegmentId;
+
+use super::error::Result;
+use crate::cell::PAYLOAD;
+use crate::tile::Tile;
+
+/// Salt and counter before the sealed bytes of a body.
+pub(crate) const STAMP: usize = 24;
+/// Bytes of a body.
+pub(crate) const SEALED: usize = STAMP + Tile::SIZE + steadfast_crypto::SEAL_OVERHEAD;
+/// Cells of a body.
+pub(crate) const CELLS: u64 = SEALED.div_ceil(PAYLOAD) as u64;
+/// Bodies for which the inner code has room beyond those of two codes.
+pub(crate) const MORE: u64 = 24;
+
+/// Bodies of tiles at a store.
+pub trait Bodies: Any + Send + Sync {
+    /// Stores a tile's bytes as a new object, which is durable then, and covered but for the next
+    /// flush of the medium. Gives the hash for its head. It counts as on its way until
+    /// [`Bodies::named`], [`Bodies::give_up`] or [`Bodies::retire`].
+    ///
+    /// # Errors
+    /// The store, or the code over it, does not take it. Nothing of it stays.
+    fn put(&self, map: u64, tile: u32, bytes: &[u8]) -> Result<[u8; 32]>;
+
+    /// Bytes of a body as the store has them, not checked yet; none if it does not have it.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    fn read(&self, hash: &[u8; 32]) -> Result<Vec<u8>>;
+
+    /// A tile's own bytes, of stored ones whose hash is right. `None` if they are of another tile.
+    fn opened(&self, map: u64, tile: u32, stored: &[u8]) -> Option<Vec<u8>>;
+
+    /// A head names the object now.
+    fn named(&self, name: SegmentId);
+
+    /// Lets an object leave whose bytes are at hand [por.22].
+    fn give_up(&self, name: SegmentId, stored: &[u8]);
+
+    /// Lets objects leave later [por.22].
+    fn retire(&self, names: &mut dyn Iterator<Item = SegmentId>);
+
+    /// Deletes objects that have left.
+    ///
+    /// # Errors
+    /// The store does not take it; a later call goes on.
+    fn settle(&self) -> Result<()>;
+
+    /// Refuses a second code if there is no room for so many tiles of both.
+    ///
+    /// # Errors
+    /// There is none.
+    fn check_room(&self, tiles: u64) -> Result<()>;
+}
+
+/// Name of the object of a body with this hash.
+pub(crate) fn name_of(hash: &[u8; 32]) -> SegmentId {
+    let first: [u8; 8] = hash[..8].try_into().expect("eight of its bytes");
+    SegmentId((u64::from_le_bytes(first) & (SegmentId::END - 1)).max(1))
+}

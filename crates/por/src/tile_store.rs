@@ -1,0 +1,384 @@
+//! Tiles of a parity device at a store. Decision 0263.
+//!
+//! A body is sealed, and its object has the name that follows from its hash, which is in the head:
+//! so each write makes another object, and none is ever replaced. An *inner* parity device, in a
+//! part of the trusted medium, covers the objects as [`Covered`] covers those of a pool. Those that
+//! the store lost come back from there, and audits sample their cells.
+//!
+//! ```text
+//! stale ─[leaves the inner code]→ released ─[inner pass]→ deleted
+//! ```
+//! An object that no head names is *stale* [por.22].
+//! test: `a_crash_at_any_write_leaves_a_whole_code_at_a_store`
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use steadfast_crypto::{BlockKeys, Key, hash};
+use steadfast_device::objects::{Below, Store};
+use steadfast_device::{Device, Error as DeviceError, ObjectDevice, SegmentPlace};
+use steadfast_env::{Env, Random};
+use steadfast_format::parity::{ParitySegment, ParityTileStore};
+use steadfast_format::{PoolGuid, SegmentId, Stamp};
+
+use crate::covered::{Covered, Repair, SharedParity, pass_step, repair};
+use crate::parity::{
+    Bodies, CELLS, Creation, Error, MORE, Medium, ParityDevice, Result, SEALED, STAMP, name_of,
+};
+use crate::tile::Tile;
+
+/// Folder of the objects of all parity devices.
+const FOLDER: &str = "parity";
+/// Number of the store of tiles in the inner code.
+const STORE: u16 = 1;
+/// Stale objects that leave between two looks at other work.
+const LEAVE_AT_ONCE: usize = 16;
+
+/// Opens the store at an address.
+pub type OpenStore<'o> = &'o dyn Fn(&str) -> io::Result<Arc<dyn Store>>;
+
+/// Makes a parity device whose tiles lie at the store of an address. Former bytes of the medium
+/// are lost; nothing is asked of the store.
+///
+/// # Errors
+/// The medium is too small, or fails; the store cannot be opened.
+///
+/// # Panics
+/// If the address is empty, or has more than 2,048 bytes.
+pub fn create_at_store(
+    medium: Box<dyn Medium>,
+    creation: &Creation<'_>,
+    address: &str,
+    stores: OpenStore<'_>,
+    random: &dyn Random,
+) -> Result<ParityDevice> {
+    let attach = |place: &ParityTileStore, inner, key| attached(place, stores, inner, key, random);
+    ParityDevice::create_away(medium, creation, address, &attach, random)
+}
+
+/// Opens the parity device of a pool, and the store of its tiles if they lie at one. Nothing is
+/// asked of that.
+///
+/// # Errors
+/// It is none, another pool's, damaged, or its key is missing; the store cannot be opened.
+pub fn open_parity(
+    medium: Box<dyn Medium>,
+    pool: PoolGuid,
+    key: Option<&Key>,
+    stores: OpenStore<'_>,
+    random: &dyn Random,
+) -> Result<ParityDevice> {
+    let attach = |place: &ParityTileStore, inner, key| attached(place, stores, inner, key, random);
+    ParityDevice::open_away(medium, pool, key, &attach, random)
+}
+
+fn attached(
+    place: &ParityTileStore,
+    stores: OpenStore<'_>,
+    inner: ParityDevice,
+    key: Key,
+    random: &dyn Random,
+) -> Result<Arc<dyn Bodies>> {
+    let store = stores(&place.address)
+        .map_err(|error| Error::NoTileStore { address: place.address.clone(), reason: error.to_string() })?;
+    Ok(Arc::new(TileStore::new(place, store, inner, key, random)?))
+}
+
+/// The store of a parity device's tiles, if they lie at one.
+#[must_use]
+pub fn tile_store(parity: &ParityDevice) -> Option<Arc<TileStore>> {
+    let bodies: Arc<dyn Any + Send + Sync> = Arc::clone(parity.bodies()?) as _;
+    bodies.downcast().ok()
+}
+
+/// Tiles at a store.
+pub struct TileStore {
+    store: Arc<Covered>,
+    inner: SharedParity,
+    keys: BlockKeys,
+    pool: PoolGuid,
+    address: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Objects of a step: no head names them yet.
+    under_way: BTreeSet<SegmentId>,
+    /// Objects that no head names any more.
+    stale: BTreeSet<SegmentId>,
+    /// Objects that former openings left over are on the list of stale ones.
+    has_swept: bool,
+    /// Why the store did not do what it was asked last.
+    trouble: Option<String>,
+}
+
+fn with_room_for_the_tag(bytes: &[u8]) -> Vec<u8> {
+    let mut room = Vec::with_capacity(SEALED);
+    room.extend_from_slice(bytes);
+    room
+}
+
+impl TileStore {
+    /// Tiles at a store, of which the inner device is open.
+    fn new(
+        place: &ParityTileStore,
+        store: Arc<dyn Store>,
+        inner: ParityDevice,
+        key: Key,
+        random: &dyn Random,
+    ) -> Result<TileStore> {
+        let folder: Arc<dyn Store> = Arc::new(Below::new(store, format!("{FOLDER}/{:016x}", place.folder)));
+        let mut writer = [0; 16];
+        random.fill(&mut writer);
+        // Only its segments are used: nothing is claimed, and its capacity is told to nobody.
+        let device = ObjectDevice::open_listed(folder, &[], Some(u64::MAX >> 1), writer);
+        let device = device.map_err(|source| Error::TileStore { source })?;
+        let (store, inner) = (Arc::new(Covered::new(Arc::new(device))), Arc::new(RwLock::new(inner)));
+        store.cover(STORE, Arc::clone(&inner));
+        let keys = BlockKeys::new(key, &|out: &mut [u8]| random.fill(out));
+        let (pool, address) = (place.pool, place.address.clone());
+        Ok(TileStore { store, inner, keys, pool, address, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Address of the store.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The objects, covered by the inner code.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Covered> {
+        &self.store
+    }
+
+    /// The inner code.
+    #[must_use]
+    pub fn inner(&self) -> &SharedParity {
+        &self.inner
+    }
+
+    /// Cells in a million of the tiles that may be lost and still come back.
+    #[must_use]
+    pub fn loss_ppm(&self) -> u32 {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).figures().loss_ppm
+    }
+
+    /// Why the store did not do what it was asked last, if it did not.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.state().trouble.clone()
+    }
+
+    /// Objects that wait to be deleted.
+    #[must_use]
+    pub fn stale(&self) -> usize {
+        self.state().stale.len()
+    }
+
+    /// Notes how the store did.
+    fn noted<T>(&self, outcome: std::result::Result<T, DeviceError>) -> Result<T> {
+        let trouble = outcome.as_ref().err().map(ToString::to_string);
+        self.state().trouble = trouble;
+        outcome.map_err(|source| Error::TileStore { source })
+    }
+
+    fn place(segment: SegmentId) -> SegmentPlace {
+        SegmentPlace { segment, slot: 0, slot_size: ParitySegment::LENGTH_MAX }
+    }
+
+    fn bound(&self, map: u64, tile: u32) -> [u8; 20] {
+        let mut aad = [0; 20];
+        aad[..8].copy_from_slice(&self.pool.0.to_le_bytes());
+        aad[8..16].copy_from_slice(&map.to_le_bytes());
+        aad[16..].copy_from_slice(&tile.to_le_bytes());
+        aad
+    }
+
+    /// Lets some stale objects leave. True if there are more.
+    fn leave(&self) -> Result<bool> {
+        let names: Vec<SegmentId> = self.state().stale.iter().take(LEAVE_AT_ONCE).copied().collect();
+        for name in &names {
+            let known = {
+                let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+                inner.named(*name, STORE).next().filter(|known| !inner.is_mirrored(*known))
+            };
+            let left = match known {
+                None => self.store.discard_segment(Self::place(*name)),
+                Some(known) => {
+                    let mut bytes = vec![0; known.length as usize];
+                    match self.store.read_segment(Self::place(*name), 0, &mut bytes) {
+                        Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => bytes.clear(),
+                        read => self.noted(read)?,
+                    }
+                    self.store.discard_known(*name, &bytes)
+                }
+            };
+            self.noted(left)?;
+            self.state().stale.remove(name);
+        }
+        Ok(!self.state().stale.is_empty())
+    }
+
+    /// Deletes all objects of this parity device, which is not used any more.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub fn delete_all(&self) -> Result<()> {
+        self.store.uncover();
+        let objects = self.store.objects().expect("a device of whole objects");
+        let mut names: BTreeSet<SegmentId> = self.noted(objects.stored_segments())?.into_iter().collect();
+        // A list may lack what was created of late.
+        names.extend(self.inner.read().unwrap_or_else(PoisonError::into_inner).segments().map(|s| s.segment));
+        self.noted(objects.delete_segments(&names.into_iter().collect::<Vec<_>>()))
+    }
+}
+
+impl Bodies for TileStore {
+    fn put(&self, map: u64, tile: u32, bytes: &[u8]) -> Result<[u8; 32]> {
+        let mut bytes = with_room_for_the_tag(bytes);
+        let Stamp { salt, counter } = self.keys.seal(&self.bound(map, tile), &mut bytes);
+        let mut sealed = Vec::with_capacity(SEALED);
+        sealed.extend_from_slice(&salt);
+        sealed.extend_from_slice(&counter.to_le_bytes());
+        sealed.append(&mut bytes);
+        let hash = hash(&sealed);
+        let name = name_of(&hash);
+        self.state().under_way.insert(name);
+        let put = self.store.put_segment(Self::place(name), &sealed);
+        let is_covered = self.store.is_covered(name);
+        if put.is_err() || !is_covered {
+            // It may be there all the same. Cells leave the inner code while their bytes are
+            // at hand.
+            self.give_up(name, &sealed);
+        }
+        self.noted(put)?;
+        if !is_covered {
+            let reason = self.store.left_out().unwrap_or_default();
+            return Err(Error::Inner { reason });
+        }
+        Ok(hash)
+    }
+
+    fn read(&self, hash: &[u8; 32]) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; SEALED];
+        match self.store.read_segment(Self::place(name_of(hash)), 0, &mut bytes) {
+            Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => Ok(Vec::new()),
+            read => self.noted(read).map(|()| bytes),
+        }
+    }
+
+    fn opened(&self, map: u64, tile: u32, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (stamp, sealed) = sealed.split_at_checked(STAMP)?;
+        let stamp = Stamp {
+            salt: stamp[..16].try_into().expect("16 bytes"),
+            counter: u64::from_le_bytes(stamp[16..].try_into().expect("8 bytes")),
+        };
+        let mut bytes = sealed.to_vec();
+        self.keys.open(&stamp, &self.bound(map, tile), &mut bytes).ok()?;
+        (bytes.len() == Tile::SIZE).then_some(bytes)
+    }
+
+    fn give_up(&self, name: SegmentId, sealed: &[u8]) {
+        let left = self.store.discard_known(name, sealed);
+        let state = &mut *self.state();
+        state.under_way.remove(&name);
+        if left.is_err() {
+            state.stale.insert(name);
+        }
+    }
+
+    fn named(&self, name: SegmentId) {
+        self.state().under_way.remove(&name);
+    }
+
+    fn retire(&self, names: &mut dyn Iterator<Item = SegmentId>) {
+        let state = &mut *self.state();
+        for name in names {
+            state.under_way.remove(&name);
+            state.stale.insert(name);
+        }
+    }
+
+    fn settle(&self) -> Result<()> {
+        let owes = || self.inner.read().unwrap_or_else(PoisonError::into_inner).owes_deletes();
+        while owes() && pass_step(&self.inner)?.is_none() {}
+        let generation = self.inner.read().unwrap_or_else(PoisonError::into_inner).standing().generation;
+        let deleted = self.store.anchored(generation);
+        self.noted(deleted).map(|_| ())
+    }
+
+    fn check_room(&self, tiles: u64) -> Result<()> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).figures();
+        let planned = (inner.planned / CELLS).saturating_sub(MORE);
+        if tiles > planned { Err(Error::InnerSmall { tiles, planned }) } else { Ok(()) }
+    }
+}
+
+/// Work for the tiles at a store, if there is one: what former openings left over, and what no head
+/// names any more, is deleted. True if there is more.
+///
+/// # Errors
+/// The store does not take it, or the medium fails: it goes on later.
+pub fn tend(parity: &SharedParity) -> Result<bool> {
+    let reading = || parity.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(bodies) = tile_store(&reading()) else { return Ok(false) };
+    if !bodies.state().has_swept {
+        let objects = bodies.store.objects().expect("a device of whole objects");
+        let listed = bodies.noted(objects.stored_segments())?;
+        let parity = reading();
+        let named = parity.body_names();
+        let state = &mut *bodies.state();
+        let left = listed.into_iter().filter(|name| !named.contains(name) && !state.under_way.contains(name));
+        let left: Vec<SegmentId> = left.collect();
+        state.stale.extend(left);
+        state.has_swept = true;
+    }
+    if bodies.state().stale.is_empty() {
+        return Ok(false);
+    }
+    let has_more = bodies.leave()?;
+    if !has_more {
+        bodies.settle()?;
+    }
+    Ok(has_more)
+}
+
+/// Brings back what the store of the tiles lost of them, if tiles lie at one: all are read once,
+/// and whole objects are put back. Passes wait meanwhile [por.16].
+///
+/// # Errors
+/// The inner code is damaged, the store does not take what came back, or it was stopped.
+pub fn mend(
+    parity: &SharedParity,
+    env: &Env,
+    memory: u64,
+    stop: &AtomicBool,
+    watch: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Option<Repair>> {
+    let (bodies, _pin) = loop {
+        let device = parity.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(bodies) = tile_store(&device) else { return Ok(None) };
+        if !device.is_step_running() {
+            break (bodies, device.pin());
+        }
+        let running = Arc::clone(device.running());
+        drop(device);
+        running.wait();
+    };
+    let outcome = repair(&[Arc::clone(&bodies.store)], env, memory, stop, watch);
+    let trouble = match &outcome {
+        Err(Error::Store { source }) => Some(source.to_string()),
+        _ => None,
+    };
+    bodies.state().trouble = trouble;
+    outcome.map(Some)
+}

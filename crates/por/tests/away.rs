@@ -1,0 +1,411 @@
+//! Tiles at a store: crashes, losses that a hostile store chooses, a store that is away.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use steadfast_device::Operation;
+use steadfast_device::objects::{MemoryStore, Request, Store, StoreFault};
+use steadfast_device::{Device, ObjectDevice};
+use steadfast_env::{Env, Random};
+use steadfast_por::parity::{Creation, Error, ParityDevice};
+use steadfast_por::tile_store::{create_at_store, open_parity, tend};
+use steadfast_por::{Covered, PAYLOAD, Part, Repair, SharedParity, TileStore, rekey, repair, tile_store};
+
+use crate::covered::{content, place};
+use crate::device::{BLOCK, False, Given, POOL, SMALL, life};
+use crate::store::{Dice, is_long};
+
+const ADDRESS: &str = "s3://tiles/tank";
+/// Thirty tiles, with room for few cells each.
+const THIRTY: Creation<'static> = Creation {
+    pool: POOL,
+    cells: 470_000,
+    loss_ppm: 100_000,
+    journal_bytes: 8 << 20,
+    key: None,
+    is_away: true,
+};
+
+type Shared = Arc<dyn Store>;
+
+fn opened(medium: &False, store: &Shared, seed: u64) -> Result<ParityDevice, Error> {
+    let stores = |address: &str| {
+        assert_eq!(address, ADDRESS);
+        Ok(Arc::clone(store))
+    };
+    open_parity(Box::new(medium.clone()), POOL, None, &stores, &*Env::seeded(seed).random)
+}
+
+fn made(creation: &Creation<'_>, store: &Shared) -> (False, ParityDevice) {
+    let bytes = Creation { is_away: true, ..*creation }.bytes();
+    let medium = False::new(bytes);
+    let stores = |_: &str| Ok(Arc::clone(store));
+    let random = Env::seeded(1).random;
+    let device = create_at_store(Box::new(medium.clone()), creation, ADDRESS, &stores, &*random);
+    (medium, device.unwrap())
+}
+
+/// A handle of a store whose requests count as the medium's writes do: the power goes for both.
+/// The request in which it goes may be done.
+fn with_power(store: &MemoryStore, medium: &False, seed: u64) -> Shared {
+    let (medium, dice) = (medium.clone(), Dice::new(seed));
+    Arc::new(store.handle(move |_| {
+        let mut state = medium.0.lock().unwrap();
+        let was_gone = state.left == Some(0) && state.is_gone;
+        match state.step() {
+            Ok(()) => None,
+            Err(_) if !was_gone && dice.below(2) == 0 => Some(StoreFault::AnswerLost),
+            Err(_) => Some(StoreFault::Fails),
+        }
+    }))
+}
+
+fn bodies(parity: &SharedParity) -> Arc<TileStore> {
+    tile_store(&parity.read().unwrap_or_else(PoisonError::into_inner)).expect("tiles at a store")
+}
+
+/// All that is not needed is gone, and what is needed is there.
+fn is_tidy(device: ParityDevice, store: &MemoryStore, tiles: usize) -> ParityDevice {
+    let parity: SharedParity = Arc::new(RwLock::new(device));
+    while tend(&parity).unwrap() {}
+    assert_eq!(store.names().len(), tiles, "objects at the store");
+    Arc::try_unwrap(parity).ok().expect("the only one").into_inner().unwrap()
+}
+
+/// [por.9], [por.22]
+#[test]
+fn a_crash_at_any_write_leaves_a_whole_code_at_a_store() {
+    let total = {
+        let store = MemoryStore::new("tiles");
+        let (medium, device) = made(&SMALL, &(Arc::new(store.handle(|_| None)) as Shared));
+        drop(device);
+        let mut device = opened(&medium, &with_power(&store, &medium, 1), 1).unwrap();
+        medium.0.lock().unwrap().done = 0;
+        life(&mut device, &mut Given::default(), &mut vec![BTreeSet::new()], &mut 0).unwrap();
+        let done = medium.0.lock().unwrap().done;
+        assert!(done > 90, "{done} writes, flushes and requests");
+        assert_eq!(store.names().len(), 2);
+        done
+    };
+    let (stride, seeds) = if is_long() { (1, 2) } else { (7, 1) };
+    for seed in 0..seeds {
+        for cut in (seed % stride..total).step_by(stride) {
+            let store = MemoryStore::new("tiles");
+            let plain = Arc::new(store.handle(|_| None)) as Shared;
+            let (medium, device) = made(&SMALL, &plain);
+            drop(device);
+            let mut device = opened(&medium, &with_power(&store, &medium, cut as u64), 1).unwrap();
+            medium.0.lock().unwrap().left = Some(cut);
+            let (mut given, mut states, mut safe) = (Given::default(), vec![BTreeSet::new()], 0);
+            let outcome = life(&mut device, &mut given, &mut states, &mut safe);
+            // Deletes behind the last header that fail hold up nobody.
+            assert!(outcome.is_err() || safe == states.len() - 1, "cut {cut} of {total}");
+            drop(device);
+
+            let dice = Dice::new((seed * total + cut) as u64);
+            let after = medium.crashed(|_| [0, BLOCK, BLOCK, 1 + dice.below(BLOCK - 1)][dice.below(4)]);
+            let mut device = opened(&after, &plain, 99).unwrap();
+            let live: BTreeSet<_> = device.segments().collect();
+            let told = |live: &BTreeSet<_>| states[safe..].contains(live);
+            let untold = live.iter().find(|segment| !given.0.contains_key(segment));
+            let without = untold.map(|untold| live.iter().copied().filter(|s| s != untold).collect());
+            let is_removed = states.last().unwrap().difference(&live).count() == 1;
+            assert!(
+                told(&live) || without.is_some_and(|live| told(&live)) || is_removed,
+                "cut {cut}: {live:?} of {:?}",
+                &states[safe..]
+            );
+            given.check(&device);
+            // Life goes on, and nothing is left over.
+            given.add(&mut device, 17, 3 * PAYLOAD).unwrap();
+            device.pass().unwrap();
+            let device = is_tidy(device, &store, 2);
+            given.check(&device);
+            drop(device);
+            given.check(&is_tidy(opened(&after, &plain, 100).unwrap(), &store, 2));
+        }
+    }
+}
+
+/// A pool's store and a store of tiles, both in hostile hands.
+struct World {
+    content: MemoryStore,
+    tiles: MemoryStore,
+    is_away: Arc<AtomicBool>,
+    medium: False,
+    covered: Arc<Covered>,
+    parity: SharedParity,
+    random: Arc<dyn Random>,
+    written: Vec<(u64, Vec<u8>)>,
+}
+
+impl World {
+    fn new(creation: &Creation<'_>) -> World {
+        let (content, tiles) = (MemoryStore::new("content"), MemoryStore::new("tiles"));
+        let is_away = Arc::new(AtomicBool::new(false));
+        let away = Arc::clone(&is_away);
+        let fault = move |_: &Request| away.load(Ordering::Relaxed).then_some(StoreFault::Away);
+        let (medium, parity) = made(creation, &(Arc::new(tiles.handle(fault)) as Shared));
+        let device = ObjectDevice::open(Arc::new(content.handle(|_| None)), Some(64 << 20), [1; 16]).unwrap();
+        let (covered, parity) = (Arc::new(Covered::new(Arc::new(device))), Arc::new(RwLock::new(parity)));
+        covered.cover(3, Arc::clone(&parity));
+        let random = Env::seeded(3).random;
+        World { content, tiles, is_away, medium, covered, parity, random, written: Vec::new() }
+    }
+
+    fn put(&mut self, id: u64, cells: usize) {
+        let bytes = content(id, cells * PAYLOAD + 7);
+        self.covered.put_segment(place(id), &bytes).unwrap();
+        self.written.push((id, bytes));
+    }
+
+    fn pass(&self) -> Result<(), Error> {
+        self.parity.write().unwrap().pass().map(|_| ())
+    }
+
+    fn bodies(&self) -> Arc<TileStore> {
+        bodies(&self.parity)
+    }
+
+    fn mend(&self, store: &Arc<Covered>) -> Repair {
+        let stop = AtomicBool::new(false);
+        repair(&[Arc::clone(store)], &Env::seeded(1), 1 << 30, &stop, &mut |_, _| ()).unwrap()
+    }
+
+    /// The cells of tiles that an audit misses, of so many samples.
+    fn missed(&self, samples: u32) -> usize {
+        let audit = self.bodies().store().audit(Part::All, samples, &*self.random).unwrap();
+        audit.expect("a code over the tiles").judgement.failed.len()
+    }
+
+    fn check(&self) {
+        for (id, bytes) in &self.written {
+            let mut out = vec![0; bytes.len()];
+            self.covered.read_segment(place(*id), 0, &mut out).unwrap();
+            assert!(out == *bytes, "segment {id}");
+        }
+    }
+
+    fn object(&self, name: &str) -> Vec<u8> {
+        self.tiles.read(name, None).unwrap()
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) {
+        self.tiles.remove(name);
+        assert!(self.tiles.create(name, bytes).unwrap());
+    }
+}
+
+/// A store chooses 2 % of its tiles, and the pool's store 2 % of its objects.
+#[test]
+fn the_planned_loss_of_tiles_and_of_content_comes_back() {
+    let mut world = World::new(&THIRTY);
+    for id in 1..=60 {
+        world.put(id, 20);
+        if id % 20 == 0 {
+            world.pass().unwrap();
+        }
+    }
+    let names = world.tiles.names();
+    assert_eq!((names.len(), world.missed(500)), (30, 0));
+    assert!(names.iter().all(|name| name.starts_with("parity/")), "{names:?}");
+    let before: Vec<Vec<u8>> = names.iter().map(|name| world.object(name)).collect();
+    // A whole object, and a part of another one.
+    world.tiles.remove(&names[7]);
+    world.replace(&names[8], &before[8][..before[8].len() - 300 * PAYLOAD]);
+    let lost: Vec<String> =
+        world.content.names().into_iter().filter(|name| name.starts_with("seg/")).collect();
+    lost.iter().rev().take(2).for_each(|name| assert!(world.content.remove(name)));
+    assert!(world.missed(500) > 0, "an audit names them");
+
+    let bodies = world.bodies();
+    let mended = world.mend(bodies.store());
+    assert!(mended.from_code.is_complete() && mended.restored.len() == 2, "{mended:?}");
+    let after: Vec<Vec<u8>> = names.iter().map(|name| world.object(name)).collect();
+    assert!(before == after, "each object has the bytes that it had");
+    assert_eq!(world.missed(500), 0);
+    let mended = world.mend(&world.covered);
+    assert!(mended.from_code.is_complete() && mended.restored.len() == 2, "{mended:?}");
+    world.check();
+    world.pass().unwrap();
+}
+
+/// Changed, older and swapped objects are no tiles, and come back.
+#[test]
+fn changed_old_and_swapped_tiles_are_named_and_come_back() {
+    let mut world = World::new(&THIRTY);
+    world.put(1, 40);
+    world.pass().unwrap();
+    let old = world.tiles.names();
+    let old: Vec<Vec<u8>> = old.iter().map(|name| world.object(name)).collect();
+    world.put(2, 40);
+    world.pass().unwrap();
+    let names = world.tiles.names();
+    let before: Vec<Vec<u8>> = names.iter().map(|name| world.object(name)).collect();
+    assert!(before.iter().all(|bytes| !old.contains(bytes)), "each pass makes all objects anew");
+    for harm in 0..3 {
+        match harm {
+            0 => {
+                let mut bytes = before[4].clone();
+                bytes[5_000_000] ^= 1;
+                world.replace(&names[4], &bytes);
+            }
+            1 => world.replace(&names[4], &old[4]),
+            _ => {
+                world.replace(&names[4], &before[5]);
+                world.replace(&names[5], &before[4]);
+            }
+        }
+        if harm > 0 {
+            assert!(world.missed(1000) > 0, "harm {harm}");
+        }
+        // A pass takes no such tile in.
+        world.put(10 + harm, 3);
+        let damaged = world.pass().unwrap_err();
+        assert!(matches!(damaged, Error::TileDamaged(_)), "harm {harm}: {damaged}");
+        let mended = world.mend(world.bodies().store());
+        assert!(mended.from_code.is_complete(), "harm {harm}: {:?}", mended.from_code);
+        assert!(names[4..=5].iter().zip(&before[4..]).all(|(name, bytes)| world.object(name) == *bytes));
+    }
+    world.pass().unwrap();
+    let mended = world.mend(&world.covered);
+    assert!(mended.unsound.is_empty() && mended.from_code.is_complete());
+}
+
+/// Nobody who writes waits for the store of the tiles.
+#[test]
+fn a_store_of_tiles_that_is_away_holds_up_no_writer() {
+    let mut world = World::new(&Creation { journal_bytes: 100 * BLOCK as u64, ..THIRTY });
+    world.put(1, 20);
+    world.pass().unwrap();
+    world.is_away.store(true, Ordering::Relaxed);
+    for id in 2..=12 {
+        world.put(id, 20);
+    }
+    assert!(matches!(world.pass(), Err(Error::TileStore { .. })));
+    assert!(world.bodies().trouble().is_some_and(|trouble| trouble.contains("does not answer")));
+    let uncovered: Vec<u64> = world
+        .written
+        .iter()
+        .map(|(id, _)| *id)
+        .filter(|id| !world.covered.is_covered((*id).into_id()))
+        .collect();
+    assert!(!uncovered.is_empty() && world.covered.left_out().is_some());
+    // One that is deleted waits for room.
+    world.covered.discard_segment(place(2)).unwrap();
+    world.check();
+
+    world.is_away.store(false, Ordering::Relaxed);
+    world.pass().unwrap();
+    assert_eq!(world.bodies().trouble(), None);
+    world.covered.resume_deletes().unwrap();
+    assert!(!world.covered.is_covered(2.into_id()));
+    for id in uncovered {
+        let length = world.written.iter().find(|(known, _)| *known == id).unwrap().1.len();
+        if matches!(world.covered.adopt(id.into_id(), length), Err(Error::JournalFull { .. })) {
+            world.pass().unwrap();
+            world.covered.adopt(id.into_id(), length).unwrap();
+        }
+        assert!(world.covered.is_covered(id.into_id()));
+    }
+    world.pass().unwrap();
+    while tend(&world.parity).unwrap() {}
+    assert_eq!(world.tiles.names().len(), 30, "what failed left nothing");
+}
+
+trait IntoId {
+    fn into_id(self) -> steadfast_format::SegmentId;
+}
+
+impl IntoId for u64 {
+    fn into_id(self) -> steadfast_format::SegmentId {
+        steadfast_format::SegmentId(self)
+    }
+}
+
+/// A code is made anew under another map, and the former tiles go. A code that the inner one has no
+/// room for is refused.
+#[test]
+fn a_code_at_a_store_is_made_anew() {
+    let mut world = World::new(&Creation { cells: 20_000, loss_ppm: 200_000, ..THIRTY });
+    world.put(1, 100);
+    world.put(2, 50);
+    world.pass().unwrap();
+    let before = world.tiles.names();
+    let made = |loss| {
+        let (stores, stop) = ([Arc::clone(&world.covered)], AtomicBool::new(false));
+        rekey(&stores, Some(&[]), loss, &Env::seeded(9), 1 << 30, &stop, &mut |_, _| ())
+    };
+    assert!(matches!(made(Some(500_000)), Err(Error::InnerSmall { tiles: 10, planned: 6 })));
+    made(None).unwrap();
+    while tend(&world.parity).unwrap() {}
+    let after = world.tiles.names();
+    assert_eq!((before.len(), after.len()), (3, 3));
+    assert!(after.iter().all(|name| !before.contains(name)));
+    let segments = world.content.names().into_iter().filter(|name| name.starts_with("seg/"));
+    segments.take(1).for_each(|name| assert!(world.content.remove(&name)));
+    assert_eq!(world.mend(&world.covered).restored.len(), 1);
+    world.check();
+    assert_eq!(world.mend(world.bodies().store()).held, 3 * 2057);
+
+    // Opened again it is the same; without its store, or by who knows none, it is refused.
+    let (medium, tiles) = (world.medium.clone(), world.tiles.handle(|_| None));
+    world.covered.uncover();
+    drop(world.parity);
+    let device = opened(&medium, &(Arc::new(tiles) as Shared), 5).unwrap();
+    assert_eq!(device.segments().count(), 2);
+    let refused = |_: &str| Err(io::Error::other("no keys"));
+    let found = open_parity(Box::new(medium), POOL, None, &refused, &*Env::seeded(5).random);
+    let Err(Error::NoTileStore { address, reason }) = found else { panic!("it is refused") };
+    assert_eq!((&*address, &*reason), (ADDRESS, "no keys"));
+
+    tile_store(&device).unwrap().delete_all().unwrap();
+    assert_eq!(world.tiles.names().len(), 0);
+}
+
+/// A store that is away while objects are to be deleted gets the deletes later.
+#[test]
+fn deletes_that_fail_come_later() {
+    let world = {
+        let mut world = World::new(&Creation { cells: 9000, loss_ppm: 200_000, ..THIRTY });
+        world.put(1, 100);
+        world.pass().unwrap();
+        world
+    };
+    let deletes = Arc::new(AtomicBool::new(true));
+    let fails = Arc::clone(&deletes);
+    let handle = world.tiles.handle(move |request| {
+        let is_hit = fails.load(Ordering::Relaxed) && request.operation == Operation::Discard;
+        is_hit.then_some(StoreFault::Away)
+    });
+    world.covered.uncover();
+    drop(world.parity);
+    let mut given = Given::default();
+    let mut device = opened(&world.medium, &(Arc::new(handle) as Shared), 7).unwrap();
+    given.add(&mut device, 5, 9 * PAYLOAD).unwrap();
+    device.pass().unwrap();
+    assert_eq!(world.tiles.names().len(), 4, "old and new ones");
+    assert!(tile_store(&device).unwrap().trouble().is_some());
+    deletes.store(false, Ordering::Relaxed);
+    given.add(&mut device, 6, 9 * PAYLOAD).unwrap();
+    device.pass().unwrap();
+    assert_eq!(world.tiles.names().len(), 2);
+}
+
+/// Figures of decision 0263.
+#[test]
+fn the_trusted_device_is_as_small_as_the_record_tells() {
+    const GIB: u64 = 1 << 30;
+    let told = [(1, "0.07", "0.14"), (8, "0.33", "0.30"), (64, "2.13", "0.78"), (1024, "33.05", "9.86")];
+    for (content, here, away) in told {
+        let (cells, journal_bytes) = (content * GIB / PAYLOAD as u64, 256 << 20);
+        let creation =
+            Creation { pool: POOL, cells, loss_ppm: 20_000, journal_bytes, key: None, is_away: false };
+        let without =
+            |creation: Creation<'_>| format!("{:.2}", (creation.bytes() - journal_bytes) as f64 / GIB as f64);
+        assert_eq!(without(creation), here, "{content} GiB");
+        assert_eq!(without(Creation { is_away: true, ..creation }), away, "{content} GiB");
+    }
+}
