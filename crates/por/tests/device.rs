@@ -398,6 +398,23 @@ fn what_does_not_fit_is_refused_with_its_size() {
     assert!(matches!(device.remove(segment, None), Err(Error::WrongCells(cells)) if cells.len() == 150));
 }
 
+/// [por.1]: a name that left the code within the window does not come again, of whatever length.
+#[test]
+fn a_name_that_left_stands_for_what_it_was() {
+    let (medium, mut device) = small(13);
+    let mut given = Given::default();
+    let segment = given.add(&mut device, 1, 10 * PAYLOAD).unwrap();
+    given.add(&mut device, 2, 10 * PAYLOAD).unwrap();
+    device.remove(segment, None).unwrap();
+    for cells in [9, 10, 11] {
+        let again = device.add(SegmentId(1), 1, &vec![7; cells * PAYLOAD]);
+        assert!(matches!(again, Err(Error::Exists(named)) if named.segment == SegmentId(1)), "{cells} cells");
+    }
+    // Another opening has names of its own.
+    device.flush().unwrap();
+    given.add(&mut open(&medium, 14).unwrap(), 1, 11 * PAYLOAD).unwrap();
+}
+
 /// A damaged tile is found when it is read, a tile of an older generation when it is solved, and a
 /// former parity on the same medium is not taken for the new one.
 #[test]

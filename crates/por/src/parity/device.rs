@@ -653,10 +653,8 @@ impl ParityDevice {
     /// True if the segment left the code within the window: its cells may not enter again, since
     /// its name stands for a content that has been.
     fn was_here(&self, segment: &ParitySegment) -> bool {
-        self.now.window.iter().any(|entry| {
-            let known = entry.segment;
-            (known.segment, known.store, known.opening) == (segment.segment, segment.store, segment.opening)
-        })
+        let of = |length| ParitySegment { length, ..*segment };
+        self.now.mirror.range(of(0)..=of(u32::MAX)).next().is_some()
     }
 
     fn append(
