@@ -54,7 +54,7 @@ pub const LOSS_PPM: u32 = 20_000;
 /// How many that may be: 0.5 % to 10 %.
 pub const LOSSES_PPM: RangeInclusive<u32> = 5_000..=100_000;
 /// Part of a parity device that the journal takes, and its bounds.
-const JOURNAL_PART: u64 = 4;
+const JOURNAL_PART: u64 = 3;
 const JOURNAL_MAX: u64 = 16 << 30;
 /// The same where tiles lie at a store: the larger the journal is, the less traffic they are.
 const JOURNAL_PART_AWAY: u64 = 2;
