@@ -2,7 +2,7 @@
 //!
 //! The store is memory, so what it costs is in both arms. The parity device is a file.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -45,9 +45,12 @@ impl Link {
 /// Memory that stays allocated while it is not used.
 const SPARE: usize = 128 << 20;
 
-/// Figures of a round, in seconds: wall time of puts; processor time of all, and of passes.
+/// Figures of a round, in seconds: wall time of all, of puts (of all threads together) and of
+/// flushes; processor time of all, and of passes.
 struct Round {
     wall: f64,
+    puts: f64,
+    flushes: f64,
     all: f64,
     passes: f64,
     steps: usize,
@@ -71,8 +74,10 @@ pub fn run(options: &Options) -> Result<String, String> {
     let of = |at: usize, part: fn(&Round) -> f64| list(&rounds[at].iter().map(part).collect::<Vec<f64>>());
     let arm = |at: usize| {
         format!(
-            "{{\"wall\":{},\"processor\":{},\"passes\":{},\"steps\":{}}}",
+            "{{\"wall\":{},\"puts\":{},\"flushes\":{},\"processor\":{},\"passes\":{},\"steps\":{}}}",
             of(at, |round| round.wall),
+            of(at, |round| round.puts),
+            of(at, |round| round.flushes),
             of(at, |round| round.all),
             of(at, |round| round.passes),
             of(at, |round| round.steps as f64),
@@ -81,7 +86,7 @@ pub fn run(options: &Options) -> Result<String, String> {
     Ok(format!("\"bytes\":{},\"plain\":{},\"parity\":{}", segments * SEGMENT, arm(0), arm(1)))
 }
 
-/// A new parity device, whose journal is a fourth of it.
+/// A new parity device, whose journal is a part of it.
 fn parity(options: &Options) -> Result<SharedParity, String> {
     let bytes = (options.device as u64) << 20;
     let file = tempfile::tempfile_in(&options.directory)
@@ -91,7 +96,7 @@ fn parity(options: &Options) -> Result<SharedParity, String> {
         pool: PoolGuid(5),
         cells: 0,
         loss_ppm: 20_000,
-        journal_bytes: bytes / 4,
+        journal_bytes: bytes / u64::from(options.journal_part),
         key: None,
         is_away: false,
     };
@@ -115,6 +120,7 @@ fn ingest(
     if let Some(parity) = parity {
         covered.cover(STORE, Arc::clone(parity));
     }
+    let (puts, flushes) = (AtomicU64::new(0), AtomicU64::new(0));
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (began, spent) = (Instant::now(), process_seconds());
     let (wall, (passes, steps)) = std::thread::scope(|scope| {
@@ -129,22 +135,31 @@ fn ingest(
                     let segment = SegmentId((before + at) as u64 + 1);
                     let slot_size = u32::try_from(SEGMENT).expect("8 MiB");
                     let place = SegmentPlace { segment, slot: 0, slot_size };
-                    covered.put_segment(place, content).expect("memory takes it");
+                    noted(&puts, || covered.put_segment(place, content)).expect("memory takes it");
                     link.pass();
                     if at % FLUSHED == FLUSHED - 1 {
-                        covered.flush().expect("memory");
+                        noted(&flushes, || covered.flush()).expect("memory");
                     }
                 }
             })
         });
         writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
-        covered.flush().expect("memory");
+        noted(&flushes, || covered.flush()).expect("memory");
         let wall = began.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Release);
         (wall, passes.join().expect("the passes"))
     });
     assert_eq!(covered.left_out(), None, "all is covered");
-    Round { wall, all: process_seconds() - spent, passes, steps }
+    let [puts, flushes] = [puts, flushes].map(|sum| sum.into_inner() as f64 / 1e9);
+    Round { wall, puts, flushes, all: process_seconds() - spent, passes, steps }
+}
+
+/// Does some work and adds its time to a sum, in nanoseconds.
+fn noted<T>(sum: &AtomicU64, work: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let done = work();
+    sum.fetch_add(u64::try_from(began.elapsed().as_nanos()).expect("short"), Ordering::Relaxed);
+    done
 }
 
 /// Steps of passes, as the pool makes them. Their processor time and number.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p steadfast-por --example retrievability -- MODE [OPTIONS]
-//!   MODE             encode, audit, recover or ingest
+//!   MODE             encode, audit, recover, ingest or memory
 //!   --rounds 5       rounds of each rate
 //!   --cells 32768    cells in memory
 //!   --audits 10000   audits of each damaged store
@@ -13,6 +13,9 @@
 //!   --device 256     MiB of that
 //!   --directory .    where its file is
 //!   --rate 1000000   MB/s of the way to the store, which is memory
+//!   --journal-part 3 the journal's part of the device
+//!   --gibibytes 1024 a simulated pool
+//!   --memory 1024    MiB that a recovery and a re-key of it may take
 //! ```
 //!
 //! It prints one JSON document. Times are processor time of one thread, so that other work of the
@@ -21,6 +24,7 @@
 mod audit;
 mod encode;
 mod ingest;
+mod memory;
 mod recover;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -43,6 +47,9 @@ struct Options {
     device: usize,
     directory: String,
     rate: u32,
+    journal_part: u32,
+    gibibytes: usize,
+    memory: usize,
 }
 
 impl Options {
@@ -57,6 +64,9 @@ impl Options {
             device: 256,
             directory: ".".to_owned(),
             rate: 1_000_000,
+            journal_part: 3,
+            gibibytes: 1024,
+            memory: 1024,
         };
         while let Some(name) = words.next() {
             let value = words.next().ok_or_else(|| format!("{name} needs a value"))?;
@@ -76,6 +86,9 @@ impl Options {
                 "--mebibytes" => options.mebibytes = places,
                 "--device" => options.device = places,
                 "--rate" => options.rate = number,
+                "--journal-part" => options.journal_part = number,
+                "--gibibytes" => options.gibibytes = places,
+                "--memory" => options.memory = places,
                 _ => return Err(format!("{name} is no option")),
             }
         }
@@ -91,7 +104,8 @@ fn main() {
         "audit" => Ok(audit::run(&options)),
         "recover" => Ok(recover::run(&options)),
         "ingest" => ingest::run(&options),
-        _ => Err("give encode, audit, recover or ingest".to_owned()),
+        "memory" => memory::run(&options),
+        _ => Err("give encode, audit, recover, ingest or memory".to_owned()),
     });
     match done {
         Ok(fields) => println!("{{\"format\":\"steadfast-retrievability\",\"version\":1,{fields}}}"),
