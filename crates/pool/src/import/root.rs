@@ -13,6 +13,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use steadfast_blockio::{BlockIo, ReadContext};
 use steadfast_device::MissingDevice;
@@ -129,8 +130,13 @@ impl<'a> Unlocked<'a> {
         // Caches are empty still.
         let memory = self.found.spec.memory;
         let memory = (memory.node_cache_bytes + memory.block_cache_bytes) as u64;
-        let repair =
-            steadfast_por::repair(&stores, self.found.env, memory, &Default::default(), &mut |_, _| ());
+        let (env, stop) = (self.found.env, AtomicBool::new(false));
+        // Tiles at a store first: the content comes from them.
+        let mended = match &self.parity {
+            Some(Ok(code)) => steadfast_por::tile_store::mend(code, env, memory, &stop, &mut |_, _| ()),
+            _ => Ok(None),
+        };
+        let repair = mended.and_then(|_| steadfast_por::repair(&stores, env, memory, &stop, &mut |_, _| ()));
         let repair =
             repair.map_err(|source| Error::Parity { pool, path: String::new(), source: Box::new(source) })?;
         let lost = repair.from_code.undetermined.len() + repair.from_code.refused.len();
