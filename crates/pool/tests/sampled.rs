@@ -263,6 +263,8 @@ fn a_device_that_is_away_is_told_and_the_outcome_is_kept() {
     let share = report.coverage.covered as f64 / report.coverage.stored as f64;
     assert!((0.6..0.7).contains(&share), "{share} of what is stored");
     assert_eq!(pool.state().audited.map(|audit| audit.samples), Some(600));
+    // The pool's own metadata, too, whose rows lack a column.
+    assert!(audit(&pool, ALL).is_held());
     pool.export().expect("exported");
 }
 
@@ -326,4 +328,66 @@ fn beside_changes_nothing_is_wrong() {
         check(&pool);
         pool.export().expect("exported");
     }
+}
+
+/// Audits as long as something goes on: as many as fit, and one at least.
+fn held_while(pool: &Pool, goes_on: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let audits = scope.spawn(|| {
+            loop {
+                let report = audit(pool, 200);
+                assert!(report.is_held(), "{report:?}");
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        goes_on();
+        stop.store(true, Ordering::Relaxed);
+        audits.join().expect("each audit is held");
+    });
+}
+
+/// Waits for a minute at most.
+fn until(is_so: impl Fn() -> bool) {
+    let ended = (0..6000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        is_so()
+    });
+    assert!(ended, "it ends within a minute");
+}
+
+/// Samples of segments that move are drawn where these lie: while a device leaves, and while
+/// another one is rebuilt in place of one that is gone.
+#[test]
+fn a_pool_whose_segments_move_is_held() {
+    let env = Env::real();
+    let (_, pool) = empty(&env, SINGLE);
+    fill(&pool, "tank", 0..90);
+    held_while(&pool, || {
+        pool.devices().remove_groups(&["device 1".to_owned()], false).expect("begun");
+        until(|| pool.move_remaining().is_none() && pool.state().leaves.len() == 1);
+    });
+    let report = audit(&pool, 300);
+    assert!(report.is_held() && report.strata.len() == 1, "{report:?}");
+    assert!(report.coverage.covered as f64 > 0.97 * report.coverage.stored as f64, "{report:?}");
+    check(&pool);
+    pool.export().expect("exported");
+
+    let (devices, pool) = empty(&env, (Redundancy::Raidz(1), 3));
+    fill(&pool, "tank", 0..90);
+    pool.export().expect("exported");
+    let pool = import(&env, handles(&devices[..2]), None).expect("imported");
+    let new = Arc::new(MemoryDevice::new("new", 64 << 20));
+    held_while(&pool, || {
+        pool.replace("device 2", common::handle(&new), false).expect("begun");
+        until(|| pool.scan_remaining() == [0, 0] && pool.state().leaves.len() == 3);
+    });
+    let report = audit(&pool, 300);
+    assert!(report.is_held() && report.absent.is_empty(), "{report:?}");
+    assert_eq!(of(&report, "new").samples, 300);
+    assert!(pool.state().leaves.iter().all(|leaf| leaf.counts.checksum_errors == 0));
+    check(&pool);
+    pool.export().expect("exported");
 }

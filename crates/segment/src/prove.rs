@@ -16,7 +16,7 @@ use std::ops::Range;
 use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::Layout;
-use steadfast_vdev::parity::generate;
+use steadfast_vdev::parity::{Reconstruction, generate};
 
 use crate::Class;
 use crate::accounting::Wrong;
@@ -273,6 +273,9 @@ impl Space {
             }
             before = Some(parts);
         }
+        if !self.is_in_use(device) {
+            return Proof::Gone;
+        }
         // Of raidz it is not known which column is wrong before the rest was computed.
         let is_row = |part: &Located| matches!(part.place, Placement::Raidz { .. });
         if let (Proof::Wrong, Some(bytes), Some(parts)) = (&failure, wrong, before)
@@ -298,7 +301,8 @@ impl Space {
             let place = |slot| SegmentPlace { segment: part.segment, slot, slot_size: part.column };
             match groups::layout(&part.place) {
                 Layout::Mirror => {
-                    let there = || part.place.present().map(|(_, column)| column);
+                    let in_use = |column: &Column| self.is_in_use(column.device);
+                    let there = || part.place.present().map(|(_, column)| column).filter(in_use);
                     let here = there().find(|column| column.device == device);
                     let Some(Column { device, slot }) = here.or_else(|| there().next()) else {
                         return Err("no column of it is there".to_owned());
@@ -310,13 +314,17 @@ impl Space {
                     let start = part.offset as usize;
                     let rows = stripe.rows(&(start..start + part.bytes));
                     let mut columns: Vec<Option<Buffer>> = vec![None; stripe.columns()];
-                    for (index, Column { device, slot }) in part.place.present() {
+                    for (index, Column { device: other, slot }) in part.place.present() {
                         let mut column = Buffer::to_fill(rows.len());
                         let offset = u32::try_from(rows.start).expect("within a column");
-                        let read = self.read_place(device, place(slot), offset, &mut column);
-                        read.map_err(|error| error.to_string())?;
-                        columns[index] = Some(column);
+                        match self.read_place(other, place(slot), offset, &mut column) {
+                            Ok(()) => columns[index] = Some(column),
+                            Err(error) if other == device => return Err(error.to_string()),
+                            // The rest may do without it.
+                            Err(_) => {}
+                        }
                     }
+                    fill_up(&mut columns, (stripe.data(), stripe.parity()), rows.len());
                     fits &= is_parity_right(&columns, stripe.data());
                     for piece in stripe.pieces(start..start + part.bytes) {
                         let Some(column) = &columns[piece.column] else {
@@ -331,6 +339,24 @@ impl Space {
         }
         Ok((bytes, fits))
     }
+}
+
+/// Computes columns of data that are not there from the others, if these are enough. Then the block
+/// has its hash only if all that were read for it are right.
+fn fill_up(columns: &mut [Option<Buffer>], (data, parity): (usize, usize), bytes: usize) {
+    let missing: Vec<usize> = (0..columns.len()).filter(|at| columns[*at].is_none()).collect();
+    let wanted: Vec<usize> = missing.iter().copied().filter(|at| *at < data).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let Some(repair) = Reconstruction::new(data, parity, &missing, &wanted) else { return };
+    let mut computed: Vec<Buffer> = wanted.iter().map(|_| Buffer::zeroed(bytes)).collect();
+    {
+        let sources = repair.sources().iter().map(|at| columns[*at].as_deref());
+        let Some(sources) = sources.collect::<Option<Vec<&[u8]>>>() else { return };
+        repair.run(&sources, &mut computed.iter_mut().map(|column| &mut column[..]).collect::<Vec<_>>());
+    }
+    wanted.into_iter().zip(computed).for_each(|(at, column)| columns[at] = Some(column));
 }
 
 /// True if a row's parity is that of its data, as far as all of it is there.
