@@ -50,6 +50,10 @@ fn the_commands_of_the_page_can_be_typed() {
     assert!(by_agent.contains("sum of 2,759 challenges") && by_agent.contains("2^40"), "{by_agent}");
     let recovered = of("audit recover")[0];
     assert!(recovered.contains("objects put back: 2"), "{recovered}");
+    assert!(
+        recovered.contains(" live blocks in them, ") && recovered.contains(": each has its hash"),
+        "{recovered}"
+    );
     let rekeyed = of("audit rekey")[0];
     assert!(rekeyed.contains("the code was made anew under another map in "), "{rekeyed}");
     an_auditor_finds_changes(&host, before);

@@ -81,6 +81,7 @@ pub use crate::devices::probe::{
     FoundDevice, FoundPool, RootAge, check_copies, check_unoccupied, erase, label_of, mark_destroyed,
     older_roots, root_txgs, scan, scan_beside, scan_telling,
 };
+pub use crate::devices::proven::ProvenContent;
 pub use crate::devices::removal::move_word;
 pub use crate::devices::scan::ScanPass;
 pub use crate::devices::scrub::ScrubCommand;

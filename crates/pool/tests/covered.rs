@@ -291,6 +291,41 @@ fn tiles_at_a_store_come_back_and_go() {
     assert_eq!(tiles.names(), Vec::<String>::new());
 }
 
+/// Bytes that were wrong before the code took them in come back as they were: their tags are right.
+/// The hashes in pointers tell, and name the file.
+#[test]
+fn blocks_of_objects_that_came_back_are_held_against_their_hashes() {
+    let world = World::new(21);
+    let pool = world.create();
+    fill(&pool, 0..4);
+    pool.export().expect("exported");
+    drop(pool);
+    let files: Vec<String> = world.segments();
+    let hand = world.store.handle(|_| None);
+    let object = |name: &String| hand.read(name, None).expect("there");
+    let largest = files.iter().max_by_key(|name| object(name).len()).expect("some");
+    let mut bytes = object(largest);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    assert!(world.store.remove(largest) && hand.create(largest, &bytes).expect("created"));
+    let pool = world.import(2);
+    world.add(&pool);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    let stop = AtomicBool::new(false);
+    for name in [largest, files.iter().find(|name| *name != largest).expect("another one")] {
+        assert!(world.store.remove(name));
+    }
+    let recovered = pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
+    assert!(recovered.lost.is_empty() && recovered.restored.len() == 2, "{recovered:?}");
+    let proven = pool.devices().prove_content(&recovered.restored, &stop).expect("to its end");
+    assert_eq!((proven.wrong, proven.named.len(), proven.unread), (1, 1, 0), "{proven:?}");
+    assert!(proven.blocks > 8 && proven.bytes > 1_000_000 && proven.locked.is_empty(), "{proven:?}");
+    assert!(recovered.restored.contains(&proven.named[0].0));
+    let damaged = pool.state().damaged;
+    let path = damaged.first().and_then(|file| file.path.clone()).expect("a file is named");
+    assert!(damaged.len() == 1 && path.windows(5).any(|part| part == b"file "), "{damaged:?}");
+}
+
 /// A file that knows whether something written to it may be lost if the power fails.
 struct Watched(File, Arc<AtomicBool>);
 

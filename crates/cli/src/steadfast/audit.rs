@@ -14,8 +14,8 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use steadfast_bucket::prices::{amount, exact};
 use steadfast_control::api::{
-    AuditOutcome, AuditStratum, LostContent, LostNode, PoolAudit, PoolRecover, PoolRecovery, RecoverOutcome,
-    RecoveryState, RekeyOutcome,
+    AuditOutcome, AuditStratum, LostContent, LostNode, PoolAudit, PoolRecover, PoolRecovery, ProvenContent,
+    RecoverOutcome, RecoveryState, RekeyOutcome,
 };
 use steadfast_control::{Code, Refusal};
 use steadfast_property::{nice_bytes, parse_size};
@@ -382,7 +382,9 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str, rekey: bo
     }
     match outcome.rekey_refused {
         Some(refusal) => Err(refusal).doing(|| format!("cannot make the code of '{}' anew", tame(name))),
-        None if outcome.lost.is_empty() => Ok(()),
+        None if outcome.lost.is_empty() && outcome.proven.as_ref().is_none_or(|proven| proven.wrong == 0) => {
+            Ok(())
+        }
         None => Err(Failure::Status(1)),
     }
 }
@@ -443,6 +445,7 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         restored,
         lost,
         content,
+        proven,
         unsound,
         rounds,
         tiles: (tiles_back, tiles_lost),
@@ -486,6 +489,9 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
     if !restored.is_empty() {
         let objects = restored.iter().map(|segment| format!("{segment:x}")).collect();
         text.push_str(&format!("    segments {}\n", named(objects)));
+    }
+    if let Some(proven) = proven {
+        text.push_str(&proven_text(proven));
     }
     if !lost.is_empty() {
         text.push_str(&format!(
@@ -596,6 +602,28 @@ fn content_json(content: &LostContent) -> serde_json::Value {
     })
 }
 
+fn proven_text(proven: &ProvenContent) -> String {
+    let ProvenContent { blocks, bytes, wrong, named, locked, unread } = proven;
+    let what = format!("{} live blocks in them, {}", grouped(*blocks), nice_bytes(*bytes));
+    let mut text = match wrong {
+        0 => format!("{what}: each has its hash\n"),
+        wrong => format!(
+            "{what}: {} do not have their hash, for the code took them in so (zpool status -v names files)\n",
+            grouped(*wrong)
+        ),
+    };
+    for (segment, offset) in named.iter().take(NAMED_MAX) {
+        text.push_str(&format!("    segment {segment:x}, offset {offset}\n"));
+    }
+    let locked = locked.iter().map(|name| format!("{}, whose key is not loaded", tame(name)));
+    let unread = (*unread > 0)
+        .then(|| format!("what is below {} of the nodes, which cannot be read", grouped(*unread)));
+    for left_out in locked.chain(unread) {
+        text.push_str(&format!("not looked at: {left_out}\n"));
+    }
+    text
+}
+
 fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
     let mut document = json::document("audit recover");
     document.insert("pool".into(), json!(name));
@@ -610,6 +638,19 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
         .map(|(store, segment, cell)| json!({ "store": store, "segment": segment, "cell": cell }));
     document.insert("lost".into(), lost.collect());
     document.insert("content".into(), json!(outcome.content.as_ref().map(content_json)));
+    let proven = outcome.proven.as_ref().map(|proven| {
+        let named = proven.named.iter();
+        let named = named.map(|(segment, offset)| json!({ "segment": segment, "offset": offset }));
+        json!({
+            "blocks": proven.blocks,
+            "bytes": proven.bytes,
+            "wrong": proven.wrong,
+            "named": named.collect::<Vec<_>>(),
+            "locked": proven.locked,
+            "unread_nodes": proven.unread,
+        })
+    });
+    document.insert("proven".into(), json!(proven));
     let rekeyed = outcome.rekeyed.as_ref().map(|rekeyed| {
         let left_out = rekeyed.left_out.iter();
         let left_out = left_out.map(|(store, segment)| json!({ "store": store, "segment": segment }));

@@ -214,6 +214,9 @@ pub struct RecoverOutcome {
     /// Files in lost cells.
     #[serde(default)]
     pub content: Option<LostContent>,
+    /// Blocks that live in the objects that were put back, held against their hashes.
+    #[serde(default)]
+    pub proven: Option<ProvenContent>,
     /// Tiles that are not the sum of their cells.
     pub unsound: Vec<u32>,
     /// Times that all stores were read: more than one where memory was short.
@@ -233,6 +236,23 @@ pub struct RecoverOutcome {
     /// Why it was not.
     #[serde(default)]
     pub rekey_refused: Option<crate::refusal::Refusal>,
+}
+
+/// Blocks that live in objects that were put back.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct ProvenContent {
+    /// Blocks that were read.
+    pub blocks: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// How many do not have the hash in their pointer.
+    pub wrong: u64,
+    /// Some of these: segment, and offset in it.
+    pub named: Vec<(u64, u32)>,
+    /// Datasets whose keys are not loaded: their blocks were not looked at.
+    pub locked: Vec<String>,
+    /// Nodes that could not be read: nothing is known of what is below them.
+    pub unread: u64,
 }
 
 /// Outcome of a re-key.

@@ -11,7 +11,7 @@
 //! [recoveries.4] An import that recovered by itself, and could not give back everything, is
 //!     followed by a recovery, and so by a re-key: once, and before any that a command asks for.
 
-use crate::api::{LostContent, LostNode, RecoverOutcome, RecoveryState, RekeyOutcome};
+use crate::api::{LostContent, LostNode, ProvenContent, RecoverOutcome, RecoveryState, RekeyOutcome};
 use crate::engine::refuse;
 use crate::engine::reports::damage::data_errors;
 use crate::engine::state::ImportedPool;
@@ -122,6 +122,8 @@ pub(super) fn begin(
         let devices = end.held.pool.devices();
         let recovered = devices.recover_until(memory, &job.stop, &mut watch);
         let nanos = clock.monotonic_ns().saturating_sub(begun);
+        let restored = recovered.as_ref().map_or(&[][..], |recovered| &recovered.restored);
+        let proven = (!restored.is_empty()).then(|| devices.prove_content(restored, &job.stop)).flatten();
         let lost = recovered.as_ref().map_or(&[][..], |recovered| &recovered.lost);
         let content = if lost.is_empty() {
             None
@@ -156,6 +158,7 @@ pub(super) fn begin(
             restored: recovered.restored.iter().map(|segment| segment.0).collect(),
             lost: recovered.lost.into_iter().map(|(store, segment, cell)| (store, segment.0, cell)).collect(),
             content,
+            proven: proven.map(proven_told),
             unsound: recovered.unsound,
             rounds: recovered.rounds,
             tiles: recovered.tiles,
@@ -167,6 +170,13 @@ pub(super) fn begin(
     };
     drop(env.tasks.spawn("recovery", Box::new(work)));
     Ok(state.told())
+}
+
+/// Content of objects that were put back.
+fn proven_told(proven: steadfast_pool::ProvenContent) -> ProvenContent {
+    let named = proven.named.iter().map(|(segment, offset)| (segment.0, *offset)).collect();
+    let steadfast_pool::ProvenContent { blocks, bytes, wrong, locked, unread, .. } = proven;
+    ProvenContent { blocks, bytes, wrong, named, locked, unread }
 }
 
 /// Content in lost cells, with the places where it is mounted.

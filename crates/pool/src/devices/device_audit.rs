@@ -18,25 +18,19 @@
 //!     test: `damage_is_found_as_often_as_the_formula_says`
 //! [device_audit.2] No lock is held while samples are read. Wrong ones are put right as by a scrub,
 //!     in steps between commits: [`MENDED_MAX`] segments and as many blocks at most.
-//! [device_audit.3] Memory: samples, and the siblings along [`NODES`] paths of a walk.
+//! [device_audit.3] Memory: samples, and that of a walk [pointer_walk.1].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use steadfast_blockio::{Block, Error as BlockError, ReadContext};
 use steadfast_crypto::{Signer, hash};
 use steadfast_env::Job;
-use steadfast_format::extent::Extent;
-use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::meta_keys::{MANIFEST, MANIFEST_BIRTH};
-use steadfast_format::node::Node;
 use steadfast_format::{
-    BlockKind, BlockPointer, Checksums, DatasetId, DeviceId, InodeId, ManifestRun, MetaKey, ParityStanding,
-    SegmentId, Txg,
+    BlockPointer, Checksums, DatasetId, DeviceId, ManifestRun, MetaKey, ParityStanding, SegmentId, Txg,
 };
 use steadfast_segment::{Depth, DrawnChunk, Positions, Proof};
 
@@ -45,7 +39,7 @@ use crate::core::events::EventKind;
 use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, StratumReport};
 use crate::devices::leaf::Leaf;
 use crate::devices::parity::LOSS_PPM;
-use crate::devices::scrub_walk::Reach;
+use crate::devices::pointer_walk::{FileRange, Reads, Seen};
 use crate::devices::state::Devices;
 
 /// Samples of a device at most: each takes memory until it was read.
@@ -53,11 +47,6 @@ pub const DEVICE_SAMPLES_MAX: u32 = 1 << 20;
 /// Reads under way at one device, and at all of them.
 const DEVICE_READERS: usize = 4;
 const READERS_MAX: usize = 48;
-/// Nodes that a walk takes at once, transfers of them side by side, and how far one transfer goes:
-/// a commit writes nodes one after the other, and bytes of dead ones cost less than a read.
-const NODES: usize = 256;
-const READERS: usize = 16;
-const NODE_RUN: Reach = Reach { bytes: 1 << 20, gap: 64 << 10 };
 /// Segments, and blocks, that an audit puts right; with more to do a scrub is quicker.
 const MENDED_MAX: usize = 64;
 /// Wrong samples that a report names.
@@ -162,7 +151,7 @@ struct DrawnBlock {
     pointer: BlockPointer,
     copy: usize,
     /// File that it is content of, if the dataset is as it is now.
-    file: Option<(DatasetId, InodeId, Range<u64>)>,
+    file: Option<FileRange>,
 }
 
 /// A sample of a device.
@@ -189,20 +178,6 @@ struct Walked {
 struct Bad {
     sample: Sample,
     reason: String,
-}
-
-/// Reads of an audit.
-#[derive(Default)]
-struct Reads {
-    count: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Reads {
-    fn add(&self, bytes: u64) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
 }
 
 impl Sample {
@@ -302,155 +277,18 @@ impl Devices {
     /// with `whole` in all datasets.
     fn walk_samples(&self, wanted: u32, whole: bool, dice: Dice, reads: &Reads) -> Result<Walked> {
         let in_use = self.leaves().into_iter().filter(|leaf| self.core.space.is_in_use(leaf.id()));
-        let mut walked = Walked {
-            reservoirs: in_use.map(|leaf| (leaf.id(), Reservoir::new(wanted))).collect(),
-            dice,
-            locked: BTreeSet::new(),
-            unread: Vec::new(),
+        let mut reservoirs: BTreeMap<DeviceId, Reservoir<Place>> =
+            in_use.map(|leaf| (leaf.id(), Reservoir::new(wanted))).collect();
+        let mut dice = dice;
+        let seen = match wanted {
+            0 => Seen::default(),
+            _ => self.walk_pointers(whole, reads, None, &mut |pointer, file| {
+                self.offer(&mut reservoirs, &mut dice, pointer, file);
+            }),
         };
-        if wanted == 0 {
-            return Ok(walked);
-        }
-        let last = self.core.commit_state.lock().last.as_ref().map(|last| (last.meta, last.tail));
-        if let Some((meta, tail)) = last {
-            self.offer(&mut walked, &tail, None);
-            self.walk_sampled_tree(&mut walked, DatasetId(0), (Txg(0), false), vec![meta], reads);
-        }
-        if !whole {
-            return Ok(walked);
-        }
-        for roots in self.core.dataset_roots() {
-            let newer = roots.roots.into_iter().filter(|root| root.birth > roots.after).collect();
-            let how = (roots.after, roots.is_head);
-            self.walk_sampled_tree(&mut walked, roots.dataset, how, newer, reads);
-        }
+        let mut walked = Walked { reservoirs, dice, locked: seen.locked, unread: seen.unread };
         self.walk_manifests(&mut walked)?;
         Ok(walked)
-    }
-
-    /// Nodes of a tree that are younger than a txg, and the content below them.
-    fn walk_sampled_tree(
-        &self,
-        walked: &mut Walked,
-        dataset: DatasetId,
-        (after, is_head): (Txg, bool),
-        mut nodes: Vec<BlockPointer>,
-        reads: &Reads,
-    ) {
-        let reader = (dataset.0 != 0).then(|| self.core.reader_of(dataset)).flatten();
-        let (keys, family) = match reader {
-            Some(reader) if reader.is_encrypted && reader.keys.is_none() => {
-                walked.locked.insert(dataset);
-                return;
-            }
-            Some(reader) => (reader.keys, reader.family),
-            None => (self.core.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys)), DatasetId(0)),
-        };
-        let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
-        while !nodes.is_empty() {
-            let mut some = nodes.split_off(nodes.len().saturating_sub(NODES));
-            some.reverse();
-            some.iter().for_each(|pointer| self.offer(walked, pointer, None));
-            // A leaf of another tree leads nowhere.
-            some.retain(|pointer| pointer.level > 0 || pointer.kind == BlockKind::Extents);
-            let blocks = self.read_runs(&some, &context, reads);
-            let mut below = Vec::new();
-            for (pointer, block) in some.iter().zip(blocks) {
-                let block = match block {
-                    Ok(block) => block,
-                    Err(BlockError::KeyNotLoaded { .. }) => {
-                        walked.locked.insert(dataset);
-                        continue;
-                    }
-                    Err(_) => {
-                        // One that a commit replaced meanwhile is no loss.
-                        let copies = &pointer.copies[..pointer.copy_count()];
-                        if copies.iter().any(|copy| self.core.space.is_live(*copy)) {
-                            walked.unread.push(*pointer);
-                        }
-                        continue;
-                    }
-                };
-                let Ok(node) = Node::decode(&block) else { continue };
-                if node.level() > 0 {
-                    let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
-                    below.extend(children.filter(|child| child.birth > after));
-                } else if pointer.kind == BlockKind::Extents {
-                    self.offer_content(walked, &node, (dataset, after, is_head));
-                }
-            }
-            below.reverse();
-            nodes.extend(below);
-        }
-    }
-
-    /// Nodes in the order of their places: those side by side come in one transfer.
-    fn read_runs(
-        &self,
-        nodes: &[BlockPointer],
-        context: &ReadContext<'_>,
-        reads: &Reads,
-    ) -> Vec<std::result::Result<Block, BlockError>> {
-        let mut order: Vec<usize> = (0..nodes.len()).collect();
-        order.sort_by_key(|at| nodes[*at].copies[0]);
-        let mut runs: Vec<Vec<usize>> = Vec::new();
-        for at in order {
-            let ends = |run: &Vec<usize>| run.first().copied().zip(run.last().copied());
-            match runs.last_mut() {
-                Some(run)
-                    if ends(run).is_some_and(|(first, last)| {
-                        self.follows((&nodes[first], &nodes[last]), &nodes[at], 0, NODE_RUN)
-                    }) =>
-                {
-                    run.push(at);
-                }
-                _ => runs.push(vec![at]),
-            }
-        }
-        let blocks: Vec<_> = nodes.iter().map(|_| Mutex::new(None)).collect();
-        let read = |run: &[usize]| {
-            let place = |at: &usize| (nodes[*at].copies[0], nodes[*at].psize as usize);
-            let places: Vec<_> = run.iter().map(place).collect();
-            reads.count.fetch_add(1, Ordering::Relaxed);
-            reads.bytes.fetch_add(places.iter().map(|(_, bytes)| *bytes as u64).sum(), Ordering::Relaxed);
-            let brought = match run.len() {
-                0 | 1 => None,
-                _ => self.core.space.read_run_doubting(&places, NODE_RUN.gap),
-            };
-            let mut brought = brought.into_iter().flatten();
-            for at in run {
-                let pointer = &nodes[*at];
-                let opened =
-                    brought.next().and_then(|bytes| self.core.blockio.open_read(bytes, pointer, context));
-                let block = opened.map_or_else(|| self.core.blockio.read(pointer, context), Ok);
-                *blocks[*at].lock() = Some(block);
-            }
-        };
-        let share = runs.len().div_ceil(READERS).max(1);
-        let jobs = runs.chunks(share).map(|some| -> Job<'_> {
-            let read = &read;
-            Box::new(move || some.iter().for_each(|run| read(run)))
-        });
-        self.core.env.tasks.run_waiting(jobs.collect());
-        blocks.into_iter().map(|block| block.into_inner().expect("its job ran")).collect()
-    }
-
-    fn offer_content(
-        &self,
-        walked: &mut Walked,
-        node: &Node<'_>,
-        (dataset, after, is_head): (DatasetId, Txg, bool),
-    ) {
-        for entry in node.entries() {
-            let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(entry.key) else { continue };
-            let Ok(extent) = Extent::decode(entry.value) else { continue };
-            for (pointer, shown) in steadfast_dataset::blocks_of(&extent) {
-                if pointer.birth > after {
-                    let range = offset + shown.start..offset + shown.end;
-                    self.offer(walked, &pointer, is_head.then_some((dataset, inode, range)));
-                }
-            }
-        }
     }
 
     /// Blocks that datasets have written whose keys are not loaded.
@@ -468,7 +306,7 @@ impl Devices {
             for entry in &run.entries {
                 let pointer = run.pointer(at.segment, entry);
                 if self.core.space.is_live(pointer.copies[0]) {
-                    self.offer(walked, &pointer, None);
+                    self.offer(&mut walked.reservoirs, &mut walked.dice, &pointer, None);
                 }
             }
         }
@@ -478,16 +316,17 @@ impl Devices {
     /// A block passes the samples.
     fn offer(
         &self,
-        walked: &mut Walked,
+        reservoirs: &mut BTreeMap<DeviceId, Reservoir<Place>>,
+        dice: &mut Dice,
         pointer: &BlockPointer,
-        file: Option<(DatasetId, InodeId, Range<u64>)>,
+        file: Option<FileRange>,
     ) {
         for copy in 0..pointer.copy_count() {
             let places = self.core.space.places_by_pointer(pointer.copies[copy], pointer.psize as usize);
             let mut block: Option<Arc<DrawnBlock>> = None;
             for (device, segment, offset, bytes) in places {
-                let Some(reservoir) = walked.reservoirs.get_mut(&device) else { continue };
-                reservoir.offer(bytes, &mut walked.dice, || {
+                let Some(reservoir) = reservoirs.get_mut(&device) else { continue };
+                reservoir.offer(bytes, dice, || {
                     let drawn = || Arc::new(DrawnBlock { pointer: *pointer, copy, file: file.clone() });
                     (Arc::clone(block.get_or_insert_with(drawn)), segment, offset)
                 });
