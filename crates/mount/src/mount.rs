@@ -160,12 +160,6 @@ impl MountedFs {
         let (door, shown) = (Arc::new(door), Mutex::new(shown));
         let mounted = MountedFs { session, handler, door, shown, handle };
         mounted.tell_sizes_of(&fs);
-        if fs.dataset().brings_content() && !volume {
-            // The first paths are quicker for it; without it they are right all the same.
-            let top = Arc::downgrade(&fs);
-            let bring = move || _ = top.upgrade().map(|fs| fs.bring_top());
-            _ = std::thread::Builder::new().name("top of a mount".into()).spawn(bring);
-        }
         mounted.keep_pages(&options).map_err(|source| steadfast_fuse::Error::ThreadNotStarted { source })?;
         Ok(mounted)
     }

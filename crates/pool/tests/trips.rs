@@ -13,7 +13,6 @@ use steadfast_env::Env;
 use steadfast_format::{Column, MetaKey, Placement, SegmentId, SegmentRow, meta_keys};
 use steadfast_pool::forge::ForgedTree;
 use steadfast_pool::{AnchorWish, ImportSpec, Memory, Pool, ScrubCommand, scan};
-use steadfast_posix::FileSystem;
 
 /// Latency of a request: those that are made together meet.
 const LATENCY: Duration = Duration::from_millis(50);
@@ -266,50 +265,4 @@ fn a_scrub_begins_without_a_commit() {
     pool.devices().scrub(ScrubCommand::Start).expect("begun");
     let scan = ends();
     assert!(scan.read >= 6_000_000 && scan.lost == 0, "{scan:?}");
-}
-
-/// In a tree that many commits have written, the names of the top directory and the directories in
-/// it are round trips of their own, unless they were brought.
-#[test]
-fn a_path_begins_without_a_round_trip_where_the_top_was_brought() {
-    let world = World::new(true);
-    let many = |fs: &FileSystem, parent, name: &str, count: u32| {
-        for number in 0..count {
-            fs.mknod(ME, parent, format!("{name}{number:07}").as_bytes(), 0o100_644, 0).expect("made");
-        }
-    };
-    {
-        let pool = world.create(1024 * MIB);
-        let (fs, _handle) = mount(&pool, "tank");
-        let others = fs.mkdir(ME, ROOT, b"others", 0o755).expect("made").ino;
-        for number in 0..40 {
-            fs.mkdir(ME, ROOT, format!("folder{number}").as_bytes(), 0o755).expect("made");
-            many(&fs, others, &format!("{number}-"), 400);
-            many(&fs, ROOT, &format!("top{number}-"), 25);
-        }
-        pool.sync().expect("committed");
-        for round in 0..8 {
-            many(&fs, ROOT, &format!("later{round}-"), 20);
-            pool.sync().expect("committed");
-        }
-        drop((fs, _handle));
-        pool.export().expect("exported");
-    }
-    for is_brought in [false, true] {
-        let (far, pool) = world.import();
-        let (fs, _handle) = mount(&pool, "tank");
-        pool.sync().expect("committed");
-        if is_brought {
-            fs.bring_top();
-        }
-        far.quiet();
-        far.take();
-        for number in 0..40 {
-            fs.lookup(ROOT, format!("folder{number}").as_bytes()).expect("there");
-        }
-        let (trips, requests) = far.take();
-        assert_eq!(trips == 0, is_brought, "{trips} round trips, {requests:?}");
-        drop((fs, _handle));
-        pool.export().expect("exported");
-    }
 }

@@ -176,14 +176,6 @@ impl FileSystem {
         }
     }
 
-    /// Brings what a walk from the top needs first, if that is far away: names of the top directory
-    /// and the directories in it, a bounded number of either. For a thread that nobody waits for.
-    pub fn bring_top(&self) {
-        if self.dataset.brings_content() {
-            crate::walk::bring_top(&self.dataset, InodeId(ROOT));
-        }
-    }
-
     /// The dataset.
     #[must_use]
     pub fn dataset(&self) -> &Arc<Dataset> {

@@ -20,7 +20,7 @@ use steadfast_format::InodeId;
 use steadfast_format::dirent::Dirent;
 use steadfast_format::file_keys::NamesKey;
 
-use crate::{S_IFDIR, S_IFREG};
+use crate::S_IFREG;
 
 /// Directories brought at once, at most.
 const WINDOW_MAX: usize = 64;
@@ -231,30 +231,6 @@ impl Listings {
 
 /// Records that are brought at once, at most.
 const RECORDS_MAX: usize = 16_384;
-
-/// Names of the top directory that are looked at, and directories in it whose records are brought,
-/// at most.
-const TOP_NAMES_MAX: usize = 4_096;
-const TOP_DIRECTORIES_MAX: usize = 256;
-
-/// Brings the names of the top directory, and the directories in it: every path begins there, and
-/// in a tree that has lived for a while each of these nodes is a round trip of its own.
-pub(crate) fn bring_top(dataset: &Dataset, top: InodeId) {
-    let (from, to) = (NamesKey::entries(top), NamesKey::xattrs(top));
-    let (mut names, mut directories) = (0, Vec::new());
-    let take = |_: &[u8], value: &[u8]| {
-        names += 1;
-        if let Ok(entry) = Dirent::decode(value)
-            && u32::from(entry.kind) << 12 == S_IFDIR
-        {
-            directories.push(entry.inode);
-        }
-        names < TOP_NAMES_MAX && directories.len() < TOP_DIRECTORIES_MAX
-    };
-    // An error is told to whoever looks a name up.
-    _ = dataset.names().scan(&from, &to, take);
-    bring_records(dataset, directories);
-}
 
 /// Brings the records of inodes, side by side.
 pub(crate) fn bring_records(dataset: &Dataset, mut inodes: Vec<InodeId>) {
