@@ -68,6 +68,7 @@ use crate::datasets::state::Datasets;
 use crate::devices::state::Devices;
 use crate::log::state::Zil;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -98,9 +99,12 @@ const TRIM_NS: u64 = 20_000_000_000;
 /// give.
 const FUTILE_COMMITS_MAX: u32 = 50;
 
-/// Bytes on their way below which content is stored early beside a commit that waits for a store:
-/// an eighth of a second at 250 MB/s.
-const AHEAD_BYTES: u64 = 32 << 20;
+/// Content is stored early beside a commit that waits for a store while less is on its way than
+/// the devices take in a quarter of a second: so many times [`Pace::bytes`], within bounds.
+///
+/// [`Pace::bytes`]: steadfast_segment::Pace::bytes
+const AHEAD_PACES: u64 = 12;
+const AHEAD_BYTES: RangeInclusive<u64> = 8 << 20..=64 << 20;
 /// Pause between two looks for such content: puts that end are not told of.
 const AHEAD_PAUSE: Duration = Duration::from_millis(5);
 
@@ -578,7 +582,9 @@ impl Syncer {
             return commit();
         }
         let open = self.core.txgs.gate.open_txg();
-        let store = || self.core.space.upload_bytes() < AHEAD_BYTES && self.write_early_of(open);
+        let ahead =
+            (AHEAD_PACES * self.core.throttle.pace.bytes()).clamp(*AHEAD_BYTES.start(), *AHEAD_BYTES.end());
+        let store = || self.core.space.upload_bytes() < ahead && self.write_early_of(open);
         if !tasks.waits_beside() {
             // A world that repeats: in every order that could be, early content comes first.
             store();
