@@ -49,8 +49,9 @@ use steadfast_blockio::BlockWrite;
 use steadfast_format::extent::Extent;
 use steadfast_format::{BlockKind, Txg};
 
-/// Bytes stored in one turn at most: a commit that is wanted meanwhile waits for the turn.
-const STEP_BYTES_MAX: u64 = 16 << 20;
+/// Bytes stored in one turn at most, and a record more: a commit that is wanted meanwhile waits for
+/// the turn.
+pub const STEP_BYTES_MAX: u64 = 16 << 20;
 
 impl Dataset {
     /// Lists records that became complete. Inside an operation.

@@ -105,6 +105,7 @@ pub use check::{Allocated, Claims, check_trees};
 pub use data::blocks_of;
 pub use dataset::{Counters, Dataset, DatasetParts, Resized, Settings};
 pub use draft::{Draft, Drafted};
+pub use early::STEP_BYTES_MAX as EARLY_STEP_BYTES;
 pub use error::{Damage, Error};
 pub use inode::{Inode, InodeState};
 pub use inode_cache::{InodeRoom, InodesInMemory};

@@ -13,10 +13,12 @@ use steadfast_inspect::{Finding, Leaf, Request};
 use steadfast_pool::Pool;
 
 const WRITERS: u64 = 2;
-const MOMENTS: usize = 12;
+const MOMENTS: usize = 10;
 /// Puts between two moments.
-const PUTS: usize = 25;
-const SIZE: usize = 400_000;
+const PUTS: usize = 20;
+const SIZE: usize = 250_000;
+/// Files that a writer is ahead of what is durable, at most: the store has a bound.
+const AHEAD: usize = 10;
 
 fn device(store: MemoryStore) -> Arc<ObjectDevice> {
     Arc::new(ObjectDevice::open(Arc::new(store), Some(256 * MIB), [1; 16]).expect("a store"))
@@ -77,15 +79,19 @@ fn every_moment_of_a_busy_store_is_a_whole_pool() {
     let mut moments = Vec::new();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (fs, ends, written) = (&fs, &ends, &written[writer as usize]);
+            let (fs, ends) = (&fs, &ends);
+            let (written, durable) = (&written[writer as usize], &durable[writer as usize]);
             scope.spawn(move || {
-                for number in 0.. {
-                    if ends.load(Ordering::Relaxed) {
-                        return;
+                let mut number = 0;
+                while !ends.load(Ordering::Relaxed) {
+                    if number > durable.load(Ordering::SeqCst) + AHEAD {
+                        std::thread::sleep(Duration::from_millis(1));
+                        continue;
                     }
                     let content = noise(writer << 32 | number as u64, SIZE);
                     write_file(fs, ROOT, name(writer, number).as_bytes(), &content);
-                    written.store(number + 1, Ordering::SeqCst);
+                    number += 1;
+                    written.store(number, Ordering::SeqCst);
                 }
             });
         }

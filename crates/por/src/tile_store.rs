@@ -55,7 +55,10 @@ pub fn create_at_store(
     stores: OpenStore<'_>,
     random: &dyn Random,
 ) -> Result<ParityDevice> {
-    let attach = |place: &ParityTileStore, inner, key| attached(place, stores, inner, key, random);
+    // Before anything of the medium is lost.
+    let store = opened(address, stores)?;
+    let attach =
+        |place: &ParityTileStore, inner, key| attached(place, Arc::clone(&store), inner, key, random);
     ParityDevice::create_away(medium, creation, address, &attach, random)
 }
 
@@ -71,20 +74,25 @@ pub fn open_parity(
     stores: OpenStore<'_>,
     random: &dyn Random,
 ) -> Result<ParityDevice> {
-    let attach = |place: &ParityTileStore, inner, key| attached(place, stores, inner, key, random);
+    let attach = |place: &ParityTileStore, inner, key| {
+        attached(place, opened(&place.address, stores)?, inner, key, random)
+    };
     ParityDevice::open_away(medium, pool, key, &attach, random)
 }
 
 fn attached(
     place: &ParityTileStore,
-    stores: OpenStore<'_>,
+    store: Arc<dyn Store>,
     inner: ParityDevice,
     key: Key,
     random: &dyn Random,
 ) -> Result<Arc<dyn Bodies>> {
-    let store = stores(&place.address)
-        .map_err(|error| Error::NoTileStore { address: place.address.clone(), reason: error.to_string() })?;
     Ok(Arc::new(TileStore::new(place, store, inner, key, random)?))
+}
+
+fn opened(address: &str, stores: OpenStore<'_>) -> Result<Arc<dyn Store>> {
+    stores(address)
+        .map_err(|error| Error::NoTileStore { address: address.to_owned(), reason: error.to_string() })
 }
 
 /// The store of a parity device's tiles, if they lie at one.
@@ -114,6 +122,8 @@ struct State {
     has_swept: bool,
     /// Why the store did not do what it was asked last.
     trouble: Option<String>,
+    /// A tile that the store does not have, or has with other bytes.
+    lost: Option<u32>,
 }
 
 fn with_room_for_the_tag(bytes: &[u8]) -> Vec<u8> {
@@ -172,10 +182,23 @@ impl TileStore {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).figures().loss_ppm
     }
 
-    /// Why the store did not do what it was asked last, if it did not.
+    /// Why passes wait: the store did not do what it was asked last, or lost a tile.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.state().trouble.clone()
+        let state = self.state();
+        let lost = |tile| format!("tile {tile} is missing there, or has other bytes");
+        state.lost.map(lost).or_else(|| state.trouble.clone())
+    }
+
+    /// Notes a tile that a pass could not read, or that all could be.
+    pub fn note_lost(&self, tile: Option<u32>) {
+        self.state().lost = tile;
+    }
+
+    /// True if a pass could not read a tile, and no recovery brought it back since.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        self.state().lost.is_some()
     }
 
     /// Objects that wait to be deleted.
@@ -263,6 +286,7 @@ impl Bodies for TileStore {
         self.noted(put)?;
         if !is_covered {
             let reason = self.store.left_out().unwrap_or_default();
+            self.state().trouble = Some(reason.clone());
             return Err(Error::Inner { reason });
         }
         Ok(hash)
@@ -379,6 +403,8 @@ pub fn mend(
         Err(Error::Store { source }) => Some(source.to_string()),
         _ => None,
     };
-    bodies.state().trouble = trouble;
+    let state = &mut *bodies.state();
+    state.trouble = trouble;
+    state.lost = state.lost.filter(|_| outcome.is_err());
     outcome.map(Some)
 }

@@ -365,6 +365,34 @@ fn a_code_at_a_store_is_made_anew() {
     assert_eq!(world.tiles.names().len(), 0);
 }
 
+/// A request that fails costs a pass its step, and not the steps before: with many tiles some
+/// request always fails.
+#[test]
+fn a_pass_goes_on_where_the_store_of_tiles_failed() {
+    let mut world = World::new(&THIRTY);
+    world.put(1, 20);
+    let step = |world: &World| world.parity.write().unwrap().pass_step();
+    // Of 30 tiles eight a step, and the end.
+    for _ in 0..2 {
+        assert!(step(&world).unwrap().is_none());
+    }
+    world.is_away.store(true, Ordering::Relaxed);
+    assert!(matches!(step(&world), Err(Error::TileStore { .. })));
+    world.put(2, 20);
+    world.is_away.store(false, Ordering::Relaxed);
+    let steps = (1..).find(|_| step(&world).unwrap().is_some()).unwrap();
+    assert_eq!(steps, 3, "two steps for 14 tiles, and the end");
+    // The record that came meanwhile belongs to the next pass.
+    world.pass().unwrap();
+    while tend(&world.parity).unwrap() {}
+    assert_eq!(world.tiles.names().len(), 30, "what failed left nothing");
+    let store = Arc::clone(&world.covered);
+    world.content.remove(&world.content.names().into_iter().find(|name| name.contains("seg")).unwrap());
+    let mended = world.mend(&store);
+    assert!(mended.unsound.is_empty() && mended.restored.len() == 1, "{mended:?}");
+    world.check();
+}
+
 /// A store that is away while objects are to be deleted gets the deletes later.
 #[test]
 fn deletes_that_fail_come_later() {

@@ -369,7 +369,9 @@ fn go_on(
             watch: &mut |_, _| (),
         };
         let Some(mut made) = snapshot.make_tiles(search)? else { break };
-        while device.store_made(&mut made)? {}
+        while let Some(step) = device.begin_made(&mut made) {
+            device.end_step(step.run())?;
+        }
         drop(snapshot);
         rounds += 1;
         if rounds == 1 {

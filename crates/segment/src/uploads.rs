@@ -15,6 +15,7 @@
 //! [uploads.2] No root names a segment whose put has not succeeded: `Space::finish_uploads` fails,
 //!      or returns when none is left of those that were handed over before.
 //!      tests: `a_put_that_failed_is_made_again_by_the_next_flush`,
+//!      `a_put_whose_failure_an_append_was_told_of_fails_the_flush_too`,
 //!      `a_flush_waits_for_what_was_handed_over_and_no_more`
 //! [uploads.3] No lock is held across a put.
 //!      assert: `brief::check_none_held`
@@ -29,7 +30,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use steadfast_device::{Error as DeviceError, SegmentPlace, SharedDevice};
+use steadfast_device::{Error as DeviceError, Operation, SegmentPlace, SharedDevice};
 use steadfast_env::brief;
 use steadfast_format::{DatasetId, DeviceId, SegmentId};
 
@@ -75,6 +76,19 @@ impl Upload {
 struct Failed {
     upload: Upload,
     error: Option<Error>,
+}
+
+impl Upload {
+    /// The error of a put whose own one was told already.
+    fn again(&self) -> Error {
+        let source = DeviceError::Store {
+            device: format!("device {}", self.device),
+            operation: Operation::Write,
+            object: format!("segment {}", self.segment.id),
+            reason: "its put failed".to_owned(),
+        };
+        Error::Device { device: self.device, source }
+    }
 }
 
 #[derive(Default)]
@@ -198,6 +212,12 @@ impl Space {
         self.uploads.shared.lock().bytes
     }
 
+    /// True if so many bytes more can be appended, and no append waits for what is on its way.
+    #[must_use]
+    pub fn has_upload_room(&self, more: u64) -> bool {
+        self.upload_bytes().saturating_add(more) <= self.uploads.bytes_max.load(Ordering::Relaxed)
+    }
+
     /// A segment that its stream has left is to be put, by [`Space::start_uploads`]: under the
     /// number that it had, if it was before.
     fn upload(&self, segment: &Arc<OpenSegment>, number: Option<u64>) {
@@ -302,8 +322,11 @@ impl Space {
             drop(self.uploads.shared.ended.wait(queue).unwrap_or_else(PoisonError::into_inner));
             queue = self.uploads.shared.lock();
         }
-        let failed = queue.failed.iter_mut().filter(|failed| failed.upload.number <= handed.0);
-        let error = failed.filter_map(|failed| failed.error.take()).next();
+        // One whose error somebody else was told has failed all the same.
+        let mut error = None;
+        for failed in queue.failed.iter_mut().filter(|failed| failed.upload.number <= handed.0) {
+            error = error.or_else(|| Some(failed.error.take().unwrap_or_else(|| failed.upload.again())));
+        }
         drop(queue);
         self.take_stored();
         error.map_or(Ok(()), Err)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, StoreFault};
 use steadfast_device::{Operation, SharedDevice};
@@ -142,6 +142,11 @@ fn appends_wait_when_uploads_hold_what_they_may() {
             }
         });
         held.wait_for(4);
+        // The append that filled the last of them may not be counted yet.
+        let began = Instant::now();
+        while appended.load(Ordering::Relaxed) < 16 && began.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
         // Four segments are on their way, so the block behind them waits.
         assert_eq!(appended.load(Ordering::Relaxed) / 16, 1, "16 blocks went on their way");
         assert!(appended.load(Ordering::Relaxed) <= 17);
@@ -195,6 +200,26 @@ fn a_flush_waits_for_what_was_handed_over_and_no_more() {
     held.open();
     space.flush_open().expect("stored");
     verify(&space, &later);
+}
+
+/// An append that waits for room retries what failed, and is told that it failed again. A flush
+/// that waits for the same put must not take it for stored.
+#[test]
+fn a_put_whose_failure_an_append_was_told_of_fails_the_flush_too() {
+    for env in [Env::real(), Env::seeded(1)] {
+        let held = Arc::new(Held::default());
+        held.open();
+        held.fails.store(true, Ordering::Relaxed);
+        let space = space(&held, 1, env);
+        let blocks = write(&space, 0..4);
+        let handed = space.hand_over().expect("on its way");
+        space.set_upload_bytes(0);
+        assert!(space.append(OWNER, Class::Data, &content(4, BLOCK)).is_err(), "it is told");
+        assert!(space.finish_uploads(handed).is_err(), "and so is the flush");
+        held.fails.store(false, Ordering::Relaxed);
+        space.flush_open().expect("stored");
+        verify(&space, &blocks);
+    }
 }
 
 #[test]

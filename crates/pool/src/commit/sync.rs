@@ -75,7 +75,7 @@ use std::time::Duration;
 
 use steadfast_anchor::Root;
 use steadfast_blockio::{BlockWrite, WriteContext};
-use steadfast_dataset::{Attempts, Dataset};
+use steadfast_dataset::{Attempts, Dataset, EARLY_STEP_BYTES};
 use steadfast_env::insist::insisting;
 use steadfast_env::{Bug, Job};
 use steadfast_format::{
@@ -104,7 +104,7 @@ const FUTILE_COMMITS_MAX: u32 = 50;
 ///
 /// [`Pace::bytes`]: steadfast_segment::Pace::bytes
 const AHEAD_PACES: u64 = 12;
-const AHEAD_BYTES: RangeInclusive<u64> = 8 << 20..=64 << 20;
+const AHEAD_BYTES: RangeInclusive<u64> = 12 << 20..=64 << 20;
 /// Pause between two looks for such content: puts that end are not told of.
 const AHEAD_PAUSE: Duration = Duration::from_millis(5);
 
@@ -349,21 +349,18 @@ impl Syncer {
             return false;
         }
         let _turn = self.core.sync_turn.lock();
-        self.write_early_of(self.core.txgs.gate.open_txg())
-    }
-
-    fn stores_early(&self) -> bool {
-        !self.core.env.tasks.is_concurrent() || self.core.env.tasks.parallelism() > 1
-    }
-
-    /// A step of it. The txg cannot close meanwhile: only the holder of the turn closes it.
-    fn write_early_of(&self, open: Txg) -> bool {
+        // The txg cannot close meanwhile: only the holder of the turn closes it.
+        let open = self.core.txgs.gate.open_txg();
         let mut stored = false;
         for head in self.core.heads() {
             // Errors are ignored here: the commit meets the same fault and reports it.
             stored |= head.write_early(open).unwrap_or(false);
         }
         stored
+    }
+
+    fn stores_early(&self) -> bool {
+        !self.core.env.tasks.is_concurrent() || self.core.env.tasks.parallelism() > 1
     }
 
     /// Makes all devices' writes durable.
@@ -578,19 +575,33 @@ impl Syncer {
     /// before the root delays it. Devices that are appended to are waited for only shortly.
     fn beside_early(&self, commit: impl FnOnce() -> Result<()> + Send) -> Result<()> {
         let tasks = &self.core.env.tasks;
-        if !self.core.space.is_all_objects() || !self.stores_early() {
+        if !self.core.space.is_all_objects() || !self.stores_early() || self.core.is_stopping() {
             return commit();
         }
         let open = self.core.txgs.gate.open_txg();
         let ahead =
             (AHEAD_PACES * self.core.throttle.pace.bytes()).clamp(*AHEAD_BYTES.start(), *AHEAD_BYTES.end());
-        let store = || self.core.space.upload_bytes() < ahead && self.write_early_of(open);
+        let has_ended = AtomicBool::new(false);
+        // The commit must not wait for it: it asks before each step of a dataset, and begins none
+        // for which an append could wait for a put.
+        let may_store = || {
+            let space = &self.core.space;
+            let step = 2 * EARLY_STEP_BYTES + u64::from(space.geometry().slot_size);
+            !has_ended.load(Ordering::Acquire) && space.upload_bytes() < ahead && space.has_upload_room(step)
+        };
+        let store = || {
+            let mut stored = false;
+            for head in self.core.heads() {
+                stored |= may_store() && head.write_early(open).unwrap_or(false);
+            }
+            stored
+        };
         if !tasks.waits_beside() {
             // A world that repeats: in every order that could be, early content comes first.
             store();
             return commit();
         }
-        let (has_ended, outcome) = (AtomicBool::new(false), Mutex::new(None));
+        let outcome = Mutex::new(None);
         let jobs: Vec<Job<'_>> = vec![
             Box::new(|| {
                 let _ended = Ended(&has_ended, &self.core.txgs.commits);

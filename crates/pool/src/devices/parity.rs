@@ -647,14 +647,22 @@ impl Devices {
                 // The next root tells of it.
                 self.core.health.changed.store(true, Ordering::Release);
                 if let Some(bodies) = tile_store(&reading(code)) {
+                    bodies.note_lost(None);
                     self.note_tiles(parity, &bodies);
                     // Segments that found no room in the journal come in.
                     parity.catch_up.lock().look_ns = 0;
                 }
                 Ok(None)
             }
-            Err(steadfast_por::parity::Error::TileStore { .. }) => {
+            Err(
+                error @ (steadfast_por::parity::Error::TileStore { .. }
+                | steadfast_por::parity::Error::Inner { .. }
+                | steadfast_por::parity::Error::TileDamaged(_)),
+            ) if reading(code).bodies().is_some() => {
                 let bodies = tile_store(&reading(code));
+                if let (steadfast_por::parity::Error::TileDamaged(tile), Some(bodies)) = (error, &bodies) {
+                    bodies.note_lost(Some(tile));
+                }
                 bodies.iter().for_each(|bodies| self.note_tiles(parity, bodies));
                 parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
                 Ok(Some(PASS))
@@ -886,7 +894,14 @@ impl Devices {
             audit: Some(standing).filter(|standing| standing.audited_ns != 0),
             tiles: code.and_then(|code| {
                 let code = reading(code);
-                tile_store(&code).map(|bodies| (bodies.address().to_owned(), bodies.trouble()))
+                tile_store(&code).map(|bodies| {
+                    let recovery = format!("`steadfast audit recover {}` brings it back", self.core.name());
+                    let trouble = bodies.trouble().map(|trouble| match bodies.has_lost() {
+                        true => format!("{trouble}: {recovery}"),
+                        false => trouble,
+                    });
+                    (bodies.address().to_owned(), trouble)
+                })
             }),
         })
     }

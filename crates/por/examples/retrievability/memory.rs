@@ -197,7 +197,9 @@ pub fn run(options: &Options) -> Result<String, String> {
                 Search { env: &env, memory, done: &done, read: &read, stop: &stop, watch: &mut |_, _| () };
             let made = device.snapshot().make_tiles(&mut search).expect("it works");
             let mut made = made.expect("there are more");
-            while device.store_made(&mut made).expect("it works") {}
+            while let Some(step) = device.begin_made(&mut made) {
+                device.end_step(step.run()).expect("it works");
+            }
         }
         let next = device.figures().next.expect("it is under way");
         ((), format!(", {REKEYED} rounds, {} tiles of {}", next.made, next.tiles))

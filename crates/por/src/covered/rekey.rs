@@ -77,7 +77,13 @@ pub fn rekey(
         let search = &mut Search { env, memory, done: &done, read: &read, stop, watch };
         let Some(mut made) = snapshot.make_tiles(search)? else { break };
         rekey.rounds += 1;
-        while first.parity_mut().store_made(&mut made)? {}
+        // The lock is free while tiles are stored, wherever they lie.
+        loop {
+            let begun = first.parity_mut().begin_made(&mut made);
+            let Some(step) = begun else { break };
+            let result = step.run();
+            first.parity_mut().end_step(result)?;
+        }
     }
     passes_while(first, stop, |parity| parity.rekey_stage() == Some(Stage::Complete))?;
     if !is_done(&first.parity(), before) {

@@ -67,6 +67,14 @@ struct Work {
     behind: Vec<u32>,
 }
 
+impl Work {
+    /// A tile was not stored: it is the next one once more.
+    fn take_again(&mut self, tile: u32, cells: Vec<WindowCell>) {
+        self.behind.push(tile);
+        self.cells.insert(tile, cells);
+    }
+}
+
 impl ParityDevice {
     /// Brings all tiles to the end of the journal and frees it.
     ///
@@ -123,7 +131,8 @@ impl ParityDevice {
     /// Ends a step of a pass: what it stored is what the code has from now on [por.21].
     ///
     /// # Errors
-    /// As of [`ParityDevice::pass_step`].
+    /// As of [`ParityDevice::pass_step`]. Where the store of the tiles fails, the pass goes on with
+    /// the same tiles later.
     ///
     /// # Panics
     /// If it began on another device.
@@ -136,7 +145,8 @@ impl ParityDevice {
             StepWork::End(end) => outcome.map(|()| Some(self.end_pass(*end))),
         };
         self.has_failed |= matches!(ended, Err(Error::Io { .. }));
-        if !matches!(ended, Ok(None)) {
+        // The store of the tiles failed: the step is taken again, and what was stored stays.
+        if !matches!(ended, Ok(None) | Err(Error::TileStore { .. } | Error::Inner { .. })) {
             self.passing = None;
         }
         ended
@@ -262,6 +272,7 @@ impl ParityDevice {
         };
         let code = code.expect("[por.18]: the code stays while a step runs");
         assert_eq!(code.number, ended.number, "[por.18]: the code stays while a step runs");
+        let is_taken_again = matches!(outcome, Err(Error::TileStore { .. } | Error::Inner { .. }));
         for taken in ended.tiles {
             let body = taken.body();
             let Taken { tile, before, slot, sum, hash, .. } = taken;
@@ -281,9 +292,13 @@ impl ParityDevice {
                 }
                 // Where the medium failed, a head may name it.
                 (_, _, Err(Error::Io { .. })) => code.free.push(slot),
-                _ => {
+                (sum, ..) => {
                     code.free.push(slot);
                     bodies.iter().for_each(|bodies| bodies.retire(&mut body.into_iter()));
+                    if let (true, Sum::With(cells), Some(passing)) = (is_taken_again, sum, &mut self.passing)
+                    {
+                        passing.work(ended.which).take_again(tile, cells);
+                    }
                 }
             }
         }

@@ -21,7 +21,7 @@ use super::error::{Error, Result};
 use super::geometry::Slots;
 use super::pass::{Change, Which};
 use super::recovery::{Search, Share, Snapshot, Sum, Turns, locked, places};
-use super::step::{StepWork, Sum as NewSum};
+use super::step::{Step, StepWork, Sum as NewSum};
 use crate::bound::Plan;
 use crate::cell::PAYLOAD;
 use crate::code::{Place, Rows};
@@ -154,23 +154,20 @@ impl ParityDevice {
         self.header.map
     }
 
-    /// Stores some tiles that a snapshot made, while that is there. True if there are more.
-    ///
-    /// # Errors
-    /// The medium fails. If only the room of the next code does, that is given up.
-    pub fn store_made(&mut self, made: &mut MadeTiles) -> Result<bool> {
-        let next = self.now.next.as_ref().filter(|next| next.code.number == made.number);
-        let spare = next.map_or(1, |next| next.code.slots.spare().max(1));
+    /// Begins a step that stores some tiles which a snapshot made, while that is there: it runs
+    /// without the device, and [`ParityDevice::end_step`] ends it. `None` if none is left, or the
+    /// next code was given up.
+    pub fn begin_made(&mut self, made: &mut MadeTiles) -> Option<Step> {
+        let next = self.now.next.as_ref().filter(|next| next.code.number == made.number)?;
+        let spare = next.code.slots.spare().max(1);
         let group = made.tiles.split_off(made.tiles.len().saturating_sub(spare as usize));
-        let is_named = next.is_some();
-        if is_named {
-            assert!(!self.is_step_running(), "[por.18]: what is made is stored beside no pass");
-            let group = group.into_iter().map(|(tile, sum)| (tile, NewSum::Made(Some(sum)))).collect();
-            let tiles = self.take(Which::Next, false, (made.cut, Arc::new([])), group);
-            let step = self.send(StepWork::Tiles(tiles));
-            self.end_step(step.run())?;
+        if group.is_empty() {
+            return None;
         }
-        Ok(is_named && !made.tiles.is_empty())
+        assert!(!self.is_step_running(), "[por.18]: what is made is stored beside no pass");
+        let group = group.into_iter().map(|(tile, sum)| (tile, NewSum::Made(Some(sum)))).collect();
+        let tiles = self.take(Which::Next, false, (made.cut, Arc::new([])), group);
+        Some(self.send(StepWork::Tiles(tiles)))
     }
 
     /// True if the segment leaves the list at the end of the pass under way, with the present code.
