@@ -46,7 +46,7 @@
 //!
 //! ## Reading order
 //! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`agent`], [`bound`],
-//! [`parity`], [`covered`], [`tile_store`];
+//! [`parity`], [`covered`], [`mod@tile_store`];
 //! the arithmetic below is `field` and `gather`, each with a scalar twin, and `simd`, the one
 //! module that is unsafe.
 #![deny(unsafe_code)]
