@@ -177,7 +177,7 @@ codes! {
         "`steadfast audit rekey {pool}` goes on.";
     AuditFailed "AUDIT-FAILED" "A store did not have what was written to it, or would not give it, when it was asked for a sample."
         "`steadfast audit recover {pool}` reads everything and puts back what is lost; then `steadfast audit {pool}` asks again.";
-    AuditWrong "AUDIT-WRONG" "A file or disk gave other bytes than were written to it, or none, when it was asked for a sample. What redundancy or another copy could put right of that is right again; the rest of the device was not looked at."
+    AuditWrong "AUDIT-WRONG" "A file or disk gave other bytes than were written to it, or none, when it was asked for a sample. Those that redundancy or another copy gives back are right again; the rest of the device was not looked at."
         "`zpool scrub {pool}` reads everything and puts right what it can; `zpool status -v {pool}` names damaged files; then `steadfast audit {pool}` asks again.";
     AuditUnsigned "AUDIT-UNSIGNED" "Records of audits of files and disks are signed with a key that follows from the pool's own, and the pool is not encrypted as a whole. Nobody could believe a record that its reader could have made."
         "Leave out -r; the events `audit_finish` and `audit_failure` tell of each audit: `zpool events {pool}`.";

@@ -274,7 +274,7 @@ fn changed_old_and_swapped_tiles_are_named_and_come_back() {
     assert!(mended.unsound.is_empty() && mended.from_code.is_complete());
 }
 
-/// Nobody who writes waits for the store of the tiles.
+/// No writer waits for the store of the tiles.
 #[test]
 fn a_store_of_tiles_that_is_away_holds_up_no_writer() {
     let mut world = World::new(&Creation { journal_bytes: 100 * BLOCK as u64, ..THIRTY });
