@@ -553,22 +553,36 @@ impl Covered {
         named.into_iter().try_for_each(|known| self.leave_as(cover, known, None)).map(|()| true)
     }
 
-    /// Deletes a segment whose content is at hand: the store is not asked for it.
-    ///
-    /// # Errors
-    /// As of [`Device::discard_segment`].
-    pub fn discard_known(&self, segment: SegmentId, content: &[u8]) -> DeviceResult<()> {
-        if let Some(cover) = self.covering() {
-            let known: Vec<ParitySegment> = cover.parity().named(segment, cover.store).collect();
-            for known in &known {
-                self.leave_as(&cover, *known, Some(content))?;
-            }
-            cover.state().under_way.remove(&segment);
-            if !known.is_empty() {
-                return Ok(());
-            }
+    /// Takes a segment out of the code, and leaves it at the store. Its content is read there if
+    /// it is not at hand.
+    pub(crate) fn take_out(&self, segment: SegmentId, content: Option<&[u8]>) -> DeviceResult<()> {
+        let Some(cover) = self.covering() else { return Ok(()) };
+        let known: Vec<ParitySegment> = cover.parity().named(segment, cover.store).collect();
+        known.into_iter().try_for_each(|known| self.leave_as(&cover, known, content))?;
+        cover.state().under_way.remove(&segment);
+        Ok(())
+    }
+
+    /// Deletes those of these segments that the code does not have, and that a pass of it has
+    /// released [por.13]. Gives those that were deleted.
+    pub(crate) fn delete_left(&self, segments: &[SegmentId]) -> DeviceResult<Vec<SegmentId>> {
+        let Some(cover) = self.covering() else { return Ok(Vec::new()) };
+        let (gone, released): (Vec<SegmentId>, Vec<ParitySegment>) = {
+            let parity = cover.parity();
+            let released = parity.released(cover.store, parity.standing().generation);
+            let is_free = |segment: &&SegmentId| {
+                let is_in = parity.named(**segment, cover.store).next().is_some();
+                !is_in && !parity.owes_delete(**segment, cover.store)
+            };
+            let gone: BTreeSet<SegmentId> = segments.iter().filter(is_free).copied().collect();
+            let released = released.into_iter().filter(|known| gone.contains(&known.segment)).collect();
+            (gone.into_iter().collect(), released)
+        };
+        if !gone.is_empty() {
+            self.inner_objects().delete_segments(&gone)?;
+            cover.parity_mut().forget_released(&released);
         }
-        self.discard_segment(self.whole(segment))
+        Ok(gone)
     }
 
     fn leave_as(&self, cover: &Cover, known: ParitySegment, given: Option<&[u8]>) -> DeviceResult<()> {

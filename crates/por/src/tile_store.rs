@@ -6,13 +6,16 @@
 //! the store lost come back from there, and audits sample their cells.
 //!
 //! ```text
-//! stale ─[leaves the inner code]→ released ─[inner pass]→ deleted
+//! stale ─[header durable: leaves the inner code]→ left ─[inner pass, header committed]→ deleted
 //! ```
-//! An object that no head names is *stale* [por.22].
-//! test: `a_crash_at_any_write_leaves_a_whole_code_at_a_store`
+//! An object that no head names is *stale*. By [por.22] it leaves the inner code, and by [por.23]
+//! it is deleted. An object that a list shows and no head names may be a newer one than this device
+//! knows of, if the device was put back: it is stale from the next pass on.
+//! tests: `a_crash_at_any_write_leaves_a_whole_code_at_a_store`,
+//! `a_device_put_back_within_a_pass_finds_its_tiles`
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -26,7 +29,7 @@ use steadfast_format::{PoolGuid, SegmentId, Stamp};
 
 use crate::covered::{Covered, Repair, SharedParity, pass_step, repair};
 use crate::parity::{
-    Bodies, CELLS, Creation, Error, MORE, Medium, ParityDevice, Result, SEALED, STAMP, name_of,
+    Bodies, CELLS, Creation, Error, Heads, MORE, Medium, ParityDevice, Result, SEALED, STAMP, name_of,
 };
 use crate::tile::Tile;
 
@@ -34,8 +37,13 @@ use crate::tile::Tile;
 const FOLDER: &str = "parity";
 /// Number of the store of tiles in the inner code.
 const STORE: u16 = 1;
-/// Stale objects that leave between two looks at other work.
+/// Stale objects that are read between two looks at other work.
 const LEAVE_AT_ONCE: usize = 16;
+/// Objects that are deleted between two looks at other work: a request of most stores.
+const DELETE_AT_ONCE: usize = 1_000;
+/// Objects of a list that become stale in a pass. A store that lists what is not there costs no
+/// more than a few requests each time.
+const SWEPT_MAX: usize = 4 * DELETE_AT_ONCE;
 
 /// Opens the store at an address.
 pub type OpenStore<'o> = &'o dyn Fn(&str) -> io::Result<Arc<dyn Store>>;
@@ -116,10 +124,15 @@ pub struct TileStore {
 struct State {
     /// Objects of a step: no head names them yet.
     under_way: BTreeSet<SegmentId>,
-    /// Objects that no head names any more.
-    stale: BTreeSet<SegmentId>,
-    /// Objects that former openings left over are on the list of stale ones.
-    has_swept: bool,
+    /// Objects that no head names any more, each with the pass of the header that lets it leave.
+    stale: BTreeMap<SegmentId, u64>,
+    /// Objects that left the inner code, each with the pass that lets it be deleted.
+    left: BTreeMap<SegmentId, u64>,
+    /// Objects that cannot leave it before a repair: the store lost them, or the repair reads.
+    held: BTreeMap<SegmentId, u64>,
+    /// The pass from which on to look for objects that former openings left over; none if all
+    /// are known.
+    sweep_at: Option<u64>,
     /// Why the store did not do what it was asked last.
     trouble: Option<String>,
     /// A tile that the store does not have, or has with other bytes.
@@ -151,7 +164,8 @@ impl TileStore {
         store.cover(STORE, Arc::clone(&inner));
         let keys = BlockKeys::new(key, &|out: &mut [u8]| random.fill(out));
         let (pool, address) = (place.pool, place.address.clone());
-        Ok(TileStore { store, inner, keys, pool, address, state: Mutex::default() })
+        let state = Mutex::new(State { sweep_at: Some(0), ..State::default() });
+        Ok(TileStore { store, inner, keys, pool, address, state })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -204,7 +218,14 @@ impl TileStore {
     /// Objects that wait to be deleted.
     #[must_use]
     pub fn stale(&self) -> usize {
-        self.state().stale.len()
+        let state = self.state();
+        state.stale.len() + state.left.len() + state.held.len()
+    }
+
+    /// True if some of them may be deleted when a root of this pass is committed.
+    #[must_use]
+    pub fn has_free(&self, committed: u64) -> bool {
+        self.state().left.values().any(|pass| *pass <= committed)
     }
 
     /// Notes how the store did.
@@ -226,29 +247,101 @@ impl TileStore {
         aad
     }
 
-    /// Lets some stale objects leave. True if there are more.
-    fn leave(&self) -> Result<bool> {
-        let names: Vec<SegmentId> = self.state().stale.iter().take(LEAVE_AT_ONCE).copied().collect();
-        for name in &names {
+    /// Work at the store between two looks at other work: what former openings left over, and what
+    /// no head names any more, leaves the inner code, and is deleted if a root of the pass that it
+    /// waits for is committed. True if there is more.
+    ///
+    /// # Errors
+    /// The store does not take it, or the medium fails: it goes on later.
+    pub fn tend(&self, committed: u64, heads: &dyn Fn() -> Heads) -> Result<bool> {
+        let pass = heads().pass;
+        if self.state().sweep_at.is_some_and(|at| at <= pass) {
+            self.sweep(heads)?;
+        }
+        let leaves = self.leave(pass)?;
+        Ok(self.delete_left(committed)? || leaves)
+    }
+
+    /// Looks for objects that former openings left over.
+    fn sweep(&self, heads: &dyn Fn() -> Heads) -> Result<()> {
+        let objects = self.store.objects().expect("a device of whole objects");
+        let listed = self.noted(objects.stored_segments())?;
+        // Behind the list: what came meanwhile is named now.
+        let Heads { names, pass, opened_at } = heads();
+        let state = &mut *self.state();
+        let is_known = |state: &State, name: &SegmentId| {
+            let is_going = [&state.stale, &state.left, &state.held].iter().any(|all| all.contains_key(name));
+            names.contains(name) || state.under_way.contains(name) || is_going
+        };
+        let found: BTreeSet<SegmentId> = listed.into_iter().filter(|name| !is_known(state, name)).collect();
+        state.sweep_at = (found.len() > SWEPT_MAX).then_some(pass + 1);
+        // [por.23]
+        state.stale.extend(found.into_iter().take(SWEPT_MAX).map(|name| (name, opened_at + 1)));
+        Ok(())
+    }
+
+    /// Lets stale objects leave the inner code that wait for this pass. True if there are more.
+    fn leave(&self, pass: u64) -> Result<bool> {
+        let due: Vec<(SegmentId, u64)> = {
+            let state = self.state();
+            let due = state.stale.iter().filter(|(_, after)| **after <= pass);
+            due.map(|(name, after)| (*name, *after)).collect()
+        };
+        let mut read = 0;
+        for (name, after) in due {
             let known = {
                 let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-                inner.named(*name, STORE).next().filter(|known| !inner.is_mirrored(*known))
+                inner.named(name, STORE).next().map(|known| (known, inner.is_mirrored(known)))
             };
             let left = match known {
-                None => self.store.discard_segment(Self::place(*name)),
-                Some(known) => {
+                None => Ok(()),
+                Some(_) if read == LEAVE_AT_ONCE => return Ok(true),
+                Some((_, true)) => self.store.take_out(name, None),
+                Some((known, false)) => {
                     let mut bytes = vec![0; known.length as usize];
-                    match self.store.read_segment(Self::place(*name), 0, &mut bytes) {
+                    match self.store.read_segment(Self::place(name), 0, &mut bytes) {
                         Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => bytes.clear(),
                         read => self.noted(read)?,
                     }
-                    self.store.discard_known(*name, &bytes)
+                    self.store.take_out(name, Some(&bytes))
                 }
             };
+            read += usize::from(known.is_some());
             self.noted(left)?;
-            self.state().stale.remove(name);
+            self.state().stale.remove(&name);
+            self.note_left(name, after);
         }
-        Ok(!self.state().stale.is_empty())
+        Ok(false)
+    }
+
+    /// Notes an object that was to leave the inner code.
+    fn note_left(&self, name: SegmentId, after: u64) {
+        let is_in = self.store.is_covered(name);
+        let state = &mut *self.state();
+        if is_in {
+            state.held.insert(name, after)
+        } else {
+            state.left.insert(name, after)
+        };
+    }
+
+    /// Deletes objects that left the inner code and wait for this pass. True if there are more.
+    fn delete_left(&self, committed: u64) -> Result<bool> {
+        let due: Vec<SegmentId> = {
+            let state = self.state();
+            let due = state.left.iter().filter(|(_, after)| **after <= committed);
+            due.map(|(name, _)| *name).take(DELETE_AT_ONCE).collect()
+        };
+        if due.is_empty() {
+            return Ok(false);
+        }
+        // [por.13] of the inner code.
+        let owes = || self.inner.read().unwrap_or_else(PoisonError::into_inner).owes_deletes();
+        while owes() && pass_step(&self.inner)?.is_none() {}
+        let deleted = self.noted(self.store.delete_left(&due))?;
+        let state = &mut *self.state();
+        deleted.iter().for_each(|name| _ = state.left.remove(name));
+        Ok(!deleted.is_empty() && due.len() == DELETE_AT_ONCE)
     }
 
     /// Deletes all objects of this parity device, which is not used any more.
@@ -281,7 +374,7 @@ impl Bodies for TileStore {
         if put.is_err() || !is_covered {
             // It may be there all the same. Cells leave the inner code while their bytes are
             // at hand.
-            self.give_up(name, &sealed);
+            self.give_up(name, &sealed, 0);
         }
         self.noted(put)?;
         if !is_covered {
@@ -311,12 +404,12 @@ impl Bodies for TileStore {
         (bytes.len() == Tile::SIZE).then_some(bytes)
     }
 
-    fn give_up(&self, name: SegmentId, sealed: &[u8]) {
-        let left = self.store.discard_known(name, sealed);
-        let state = &mut *self.state();
-        state.under_way.remove(&name);
-        if left.is_err() {
-            state.stale.insert(name);
+    fn give_up(&self, name: SegmentId, sealed: &[u8], pass: u64) {
+        let left = self.store.take_out(name, Some(sealed));
+        self.state().under_way.remove(&name);
+        match left {
+            Ok(()) => self.note_left(name, pass),
+            Err(_) => _ = self.state().stale.insert(name, pass),
         }
     }
 
@@ -324,20 +417,12 @@ impl Bodies for TileStore {
         self.state().under_way.remove(&name);
     }
 
-    fn retire(&self, names: &mut dyn Iterator<Item = SegmentId>) {
+    fn retire(&self, names: &mut dyn Iterator<Item = SegmentId>, pass: u64) {
         let state = &mut *self.state();
         for name in names {
             state.under_way.remove(&name);
-            state.stale.insert(name);
+            state.stale.insert(name, pass);
         }
-    }
-
-    fn settle(&self) -> Result<()> {
-        let owes = || self.inner.read().unwrap_or_else(PoisonError::into_inner).owes_deletes();
-        while owes() && pass_step(&self.inner)?.is_none() {}
-        let generation = self.inner.read().unwrap_or_else(PoisonError::into_inner).standing().generation;
-        let deleted = self.store.anchored(generation);
-        self.noted(deleted).map(|_| ())
     }
 
     fn check_room(&self, tiles: u64) -> Result<()> {
@@ -347,33 +432,15 @@ impl Bodies for TileStore {
     }
 }
 
-/// Work for the tiles at a store, if there is one: what former openings left over, and what no head
-/// names any more, is deleted. True if there is more.
+/// Work for the tiles at a store, if they lie at one, as of [`TileStore::tend`]. `committed` is the
+/// pass of the last committed root. True if there is more.
 ///
 /// # Errors
-/// The store does not take it, or the medium fails: it goes on later.
-pub fn tend(parity: &SharedParity) -> Result<bool> {
+/// As of [`TileStore::tend`].
+pub fn tend(parity: &SharedParity, committed: u64) -> Result<bool> {
     let reading = || parity.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(bodies) = tile_store(&reading()) else { return Ok(false) };
-    if !bodies.state().has_swept {
-        let objects = bodies.store.objects().expect("a device of whole objects");
-        let listed = bodies.noted(objects.stored_segments())?;
-        let parity = reading();
-        let named = parity.body_names();
-        let state = &mut *bodies.state();
-        let left = listed.into_iter().filter(|name| !named.contains(name) && !state.under_way.contains(name));
-        let left: Vec<SegmentId> = left.collect();
-        state.stale.extend(left);
-        state.has_swept = true;
-    }
-    if bodies.state().stale.is_empty() {
-        return Ok(false);
-    }
-    let has_more = bodies.leave()?;
-    if !has_more {
-        bodies.settle()?;
-    }
-    Ok(has_more)
+    let bodies = tile_store(&reading());
+    bodies.map_or(Ok(false), |bodies| bodies.tend(committed, &|| reading().heads()))
 }
 
 /// Brings back what the store of the tiles lost of them, if tiles lie at one: all are read once,
@@ -406,5 +473,7 @@ pub fn mend(
     let state = &mut *bodies.state();
     state.trouble = trouble;
     state.lost = state.lost.filter(|_| outcome.is_err());
+    let held = std::mem::take(&mut state.held);
+    state.stale.extend(held);
     outcome.map(Some)
 }

@@ -2,19 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, Request, Store, StoreFault};
 use steadfast_device::{Device, ObjectDevice};
 use steadfast_env::{Env, Random};
-use steadfast_por::parity::{Creation, Error, ParityDevice};
+use steadfast_format::SegmentId;
+use steadfast_format::object_names::{self, parse_segment};
+use steadfast_format::parity::ParitySegment;
+use steadfast_por::parity::{Creation, Error, Medium, ParityDevice};
 use steadfast_por::tile_store::{create_at_store, open_parity, tend};
 use steadfast_por::{Covered, PAYLOAD, Part, Repair, SharedParity, TileStore, rekey, repair, tile_store};
 
 use crate::covered::{content, place};
 use crate::device::{BLOCK, False, Given, POOL, SMALL, life};
+use crate::rekey::go_on;
 use crate::store::{Dice, is_long};
 
 const ADDRESS: &str = "s3://tiles/tank";
@@ -66,10 +70,30 @@ fn bodies(parity: &SharedParity) -> Arc<TileStore> {
     tile_store(&parity.read().unwrap_or_else(PoisonError::into_inner)).expect("tiles at a store")
 }
 
+/// Deletes all that may be deleted: the root that tells of the last pass is committed.
+fn tend_all(parity: &SharedParity) {
+    let committed = parity.read().unwrap().standing().generation;
+    while tend(parity, committed).unwrap() {}
+}
+
+/// The same, until it fails.
+fn tended(device: &ParityDevice) {
+    let (bodies, committed) = (tile_store(device).expect("tiles at a store"), device.standing().generation);
+    while bodies.tend(committed, &|| device.heads()).unwrap_or(false) {}
+}
+
+/// Names of the objects that heads name, at the store.
+fn named(device: &ParityDevice, store: &MemoryStore) -> (BTreeSet<u64>, usize) {
+    let there = store.names().iter().filter_map(|name| parse_segment(&name[name.find("seg/")?..])).collect();
+    let heads = device.heads().names;
+    let here: BTreeSet<_> = heads.intersection(&there).map(|name| name.0).collect();
+    (here, heads.len())
+}
+
 /// All that is not needed is gone, and what is needed is there.
 fn is_tidy(device: ParityDevice, store: &MemoryStore, tiles: usize) -> ParityDevice {
     let parity: SharedParity = Arc::new(RwLock::new(device));
-    while tend(&parity).unwrap() {}
+    tend_all(&parity);
     assert_eq!(store.names().len(), tiles, "objects at the store");
     Arc::try_unwrap(parity).ok().expect("the only one").into_inner().unwrap()
 }
@@ -83,7 +107,8 @@ fn a_crash_at_any_write_leaves_a_whole_code_at_a_store() {
         drop(device);
         let mut device = opened(&medium, &with_power(&store, &medium, 1), 1).unwrap();
         medium.0.lock().unwrap().done = 0;
-        life(&mut device, &mut Given::default(), &mut vec![BTreeSet::new()], &mut 0).unwrap();
+        let mut states = vec![BTreeSet::new()];
+        life(&mut device, &mut tended, &mut Given::default(), &mut states, &mut 0).unwrap();
         let done = medium.0.lock().unwrap().done;
         assert!(done > 90, "{done} writes, flushes and requests");
         assert_eq!(store.names().len(), 2);
@@ -99,7 +124,7 @@ fn a_crash_at_any_write_leaves_a_whole_code_at_a_store() {
             let mut device = opened(&medium, &with_power(&store, &medium, cut as u64), 1).unwrap();
             medium.0.lock().unwrap().left = Some(cut);
             let (mut given, mut states, mut safe) = (Given::default(), vec![BTreeSet::new()], 0);
-            let outcome = life(&mut device, &mut given, &mut states, &mut safe);
+            let outcome = life(&mut device, &mut tended, &mut given, &mut states, &mut safe);
             // Deletes behind the last header that fail hold up nobody.
             assert!(outcome.is_err() || safe == states.len() - 1, "cut {cut} of {total}");
             drop(device);
@@ -161,12 +186,19 @@ impl World {
         self.written.push((id, bytes));
     }
 
+    /// A pass, and deletes behind the root that tells of it.
     fn pass(&self) -> Result<(), Error> {
-        self.parity.write().unwrap().pass().map(|_| ())
+        self.parity.write().unwrap().pass()?;
+        self.tend();
+        Ok(())
     }
 
     fn bodies(&self) -> Arc<TileStore> {
         bodies(&self.parity)
+    }
+
+    fn tend(&self) {
+        tend_all(&self.parity);
     }
 
     fn mend(&self, store: &Arc<Covered>) -> Repair {
@@ -311,7 +343,7 @@ fn a_store_of_tiles_that_is_away_holds_up_no_writer() {
         assert!(world.covered.is_covered(id.into_id()));
     }
     world.pass().unwrap();
-    while tend(&world.parity).unwrap() {}
+    world.tend();
     assert_eq!(world.tiles.names().len(), 30, "what failed left nothing");
 }
 
@@ -340,7 +372,7 @@ fn a_code_at_a_store_is_made_anew() {
     };
     assert!(matches!(made(Some(500_000)), Err(Error::InnerSmall { tiles: 10, planned: 6 })));
     made(None).unwrap();
-    while tend(&world.parity).unwrap() {}
+    world.tend();
     let after = world.tiles.names();
     assert_eq!((before.len(), after.len()), (3, 3));
     assert!(after.iter().all(|name| !before.contains(name)));
@@ -384,7 +416,7 @@ fn a_pass_goes_on_where_the_store_of_tiles_failed() {
     assert_eq!(steps, 3, "two steps for 14 tiles, and the end");
     // The record that came meanwhile belongs to the next pass.
     world.pass().unwrap();
-    while tend(&world.parity).unwrap() {}
+    world.tend();
     assert_eq!(world.tiles.names().len(), 30, "what failed left nothing");
     let store = Arc::clone(&world.covered);
     world.content.remove(&world.content.names().into_iter().find(|name| name.contains("seg")).unwrap());
@@ -414,12 +446,171 @@ fn deletes_that_fail_come_later() {
     let mut device = opened(&world.medium, &(Arc::new(handle) as Shared), 7).unwrap();
     given.add(&mut device, 5, 9 * PAYLOAD).unwrap();
     device.pass().unwrap();
+    tended(&device);
     assert_eq!(world.tiles.names().len(), 4, "old and new ones");
     assert!(tile_store(&device).unwrap().trouble().is_some());
     deletes.store(false, Ordering::Relaxed);
     given.add(&mut device, 6, 9 * PAYLOAD).unwrap();
     device.pass().unwrap();
+    tended(&device);
     assert_eq!(world.tiles.names().len(), 2);
+}
+
+/// [por.23]: a copy of the device that the pool takes has all tiles that its heads name, whichever
+/// copy was opened in between.
+#[test]
+fn a_device_put_back_within_a_pass_finds_its_tiles() {
+    let mut world = World::new(&THIRTY);
+    world.put(1, 40);
+    world.pass().unwrap();
+    world.tend();
+    let committed = world.parity.read().unwrap().standing().generation;
+    let copy = |world: &World| world.medium.crashed(|_| BLOCK);
+    let step = |world: &World| {
+        assert!(world.parity.write().unwrap().pass_step().unwrap().is_none());
+        while tend(&world.parity, committed).unwrap() {}
+    };
+    world.put(2, 40);
+    let mut copies = vec![copy(&world)];
+    for _ in 0..2 {
+        step(&world);
+        copies.push(copy(&world));
+    }
+    world.covered.uncover();
+    let World { tiles, parity, .. } = world;
+    drop(parity);
+    let plain = Arc::new(tiles.handle(|_| None)) as Shared;
+    assert_eq!(tiles.names().len(), 30 + 16, "former ones are there still");
+    for at in [1, 0, 2] {
+        let device = opened(&copies[at], &plain, 5).unwrap();
+        assert_eq!((named(&device, &tiles).0.len(), device.standing().generation), (30, committed));
+        // A newer copy may know of objects that it does not know of.
+        while tile_store(&device).unwrap().tend(committed, &|| device.heads()).unwrap() {}
+    }
+    // The pass of one of them is committed: the others are refused from then on, and all else goes.
+    let mut device = opened(&copies[1], &plain, 6).unwrap();
+    device.pass().unwrap();
+    assert_eq!(device.standing().generation, committed + 1);
+    assert_eq!(device.audit_tiles(1000, &*Env::seeded(1).random).unwrap(), Vec::<u32>::new());
+    is_tidy(device, &tiles, 30);
+}
+
+/// [por.22]
+#[test]
+fn tiles_of_a_code_that_is_given_up_stay_until_a_header_is_without_it() {
+    // One of its slots fails.
+    struct Failing(False, u64);
+    impl Medium for Failing {
+        fn size(&self) -> io::Result<u64> {
+            self.0.size()
+        }
+        fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+            self.0.read(at, out)
+        }
+        fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            if at == self.1 { Err(io::Error::other("no space")) } else { self.0.write(at, bytes) }
+        }
+        fn flush(&self) -> io::Result<()> {
+            self.0.flush()
+        }
+        fn grow(&self, bytes: u64) -> io::Result<()> {
+            self.0.grow(bytes)
+        }
+    }
+    let tiles = MemoryStore::new("tiles");
+    let plain = Arc::new(tiles.handle(|_| None)) as Shared;
+    let (medium, device) = made(&SMALL, &plain);
+    drop(device);
+    let random = Env::seeded(7).random;
+    // The slots of the next code begin behind it, and the last one is used first.
+    let end = medium.size().unwrap();
+    medium.0.lock().unwrap().size_max = 2 * end;
+    let stores = |_: &str| Ok(Arc::clone(&plain));
+    let failing = Box::new(Failing(medium.clone(), end + 2 * BLOCK as u64));
+    let mut device = open_parity(failing, POOL, None, &stores, &*random).unwrap();
+    let mut given = Given::default();
+    given.add(&mut device, 1, 90 * PAYLOAD).unwrap();
+    device.pass().unwrap();
+    tended(&device);
+    device.begin_rekey(&BTreeSet::new(), None, &*random).unwrap();
+    let lost = ParitySegment { segment: SegmentId(99), store: 1, opening: 1, length: 1 };
+    let failed = go_on(&mut device, &mut given, lost, &mut |_, _| Ok(())).unwrap_err();
+    assert!(matches!(failed, Error::NoRoom { .. }), "{failed}");
+    tended(&device);
+    // The header names that code still.
+    let again = opened(&medium.crashed(|_| BLOCK), &plain, 8).unwrap();
+    let (there, heads) = named(&again, &tiles);
+    assert!(again.rekey_stage().is_some() && heads > 2, "{heads} heads");
+    assert_eq!(there.len(), heads, "objects of the code that the header names");
+    drop(again);
+    device.pass().unwrap();
+    let device = is_tidy(device, &tiles, 2);
+    given.check(&device);
+}
+
+/// A store that lists what it likes.
+struct Lying {
+    store: MemoryStore,
+    listed: Vec<String>,
+}
+
+impl Store for Lying {
+    fn identity(&self) -> String {
+        self.store.identity()
+    }
+
+    fn create(&self, name: &str, bytes: &[u8]) -> steadfast_device::Result<bool> {
+        self.store.create(name, bytes)
+    }
+
+    fn read(&self, name: &str, range: Option<std::ops::Range<u64>>) -> steadfast_device::Result<Vec<u8>> {
+        self.store.read(name, range)
+    }
+
+    fn list(&self, folder: &str) -> steadfast_device::Result<Vec<String>> {
+        let mut listed = self.store.list(folder)?;
+        listed.extend(self.listed.iter().map(|name| format!("{folder}/{name}")));
+        Ok(listed)
+    }
+
+    fn delete(&self, names: &[String]) -> steadfast_device::Result<()> {
+        self.store.delete(names)
+    }
+}
+
+/// A list of a hundred thousand objects costs each pass a few requests, and passes go on.
+#[test]
+fn a_list_that_lies_holds_up_no_pass() {
+    let tiles = MemoryStore::new("tiles");
+    let (lists, deletes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (Arc::clone(&lists), Arc::clone(&deletes));
+    let counting = tiles.handle(move |request| {
+        match request.operation {
+            Operation::List => _ = counts.0.fetch_add(1, Ordering::Relaxed),
+            Operation::Discard => _ = counts.1.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
+        None
+    });
+    let (medium, device) = made(&SMALL, &(Arc::new(tiles.handle(|_| None)) as Shared));
+    drop(device);
+    let mut listed: Vec<String> =
+        (1..=100_000).map(|id| object_names::segment(SegmentId(id))[4..].to_owned()).collect();
+    let strange = ["00000000/1", "notes.txt"].map(str::to_owned);
+    listed.extend(strange.clone());
+    let mut device = opened(&medium, &(Arc::new(Lying { store: counting, listed }) as Shared), 1).unwrap();
+    let mut given = Given::default();
+    for pass in 1..4 {
+        given.add(&mut device, 10 + pass, 9 * PAYLOAD).unwrap();
+        device.pass().unwrap();
+        let before = (lists.load(Ordering::Relaxed), deletes.load(Ordering::Relaxed));
+        tended(&device);
+        let lists = lists.load(Ordering::Relaxed) - before.0;
+        let deletes = deletes.load(Ordering::Relaxed) - before.1;
+        assert!(lists <= 1 && deletes <= 6, "pass {pass}: {lists} lists, {deletes} deletes");
+    }
+    assert_eq!(tiles.names().len(), 2);
+    given.check(&device);
 }
 
 /// Figures of decision 0263.

@@ -234,9 +234,10 @@ impl Given {
 }
 
 /// One life: segments come and go, with flushes and passes between. Tells the sets of segments
-/// after each step, and from which on they were acknowledged.
+/// after each step, and from which on they were acknowledged. `passed` comes behind each pass.
 pub(crate) fn life(
     device: &mut ParityDevice,
+    passed: &mut dyn FnMut(&ParityDevice),
     given: &mut Given,
     states: &mut Vec<BTreeSet<ParitySegment>>,
     safe: &mut usize,
@@ -258,6 +259,7 @@ pub(crate) fn life(
         } else {
             device.pass()?;
             *safe = states.len() - 1;
+            passed(device);
         }
     }
     Ok(())
@@ -269,7 +271,8 @@ fn a_crash_at_any_write_leaves_a_whole_code() {
     let total = {
         let (medium, mut device) = small(1);
         medium.0.lock().unwrap().done = 0;
-        life(&mut device, &mut Given::default(), &mut vec![BTreeSet::new()], &mut 0).unwrap();
+        let mut states = vec![BTreeSet::new()];
+        life(&mut device, &mut |_| (), &mut Given::default(), &mut states, &mut 0).unwrap();
         let done = medium.0.lock().unwrap().done;
         assert!(done > 40, "{done} writes and flushes");
         done
@@ -280,7 +283,7 @@ fn a_crash_at_any_write_leaves_a_whole_code() {
             let (medium, mut device) = small(1);
             medium.0.lock().unwrap().left = Some(cut);
             let (mut given, mut states, mut safe) = (Given::default(), vec![BTreeSet::new()], 0);
-            let error = life(&mut device, &mut given, &mut states, &mut safe).unwrap_err();
+            let error = life(&mut device, &mut |_| (), &mut given, &mut states, &mut safe).unwrap_err();
             assert!(matches!(error, Error::Io { .. }), "{error}");
             assert!(matches!(device.flush(), Err(Error::Failed)), "nothing more is accepted");
 

@@ -342,7 +342,7 @@ fn life(device: &mut ParityDevice, given: &mut Given, loss: Option<u32>) -> Resu
 }
 
 /// Ends a re-key, tile by tile. Something happens behind the first.
-fn go_on(
+pub(crate) fn go_on(
     device: &mut ParityDevice,
     given: &mut Given,
     lost: ParitySegment,

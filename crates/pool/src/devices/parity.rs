@@ -539,26 +539,32 @@ impl Devices {
         if !self.core.is_sparing() && self.catch_up_step(&parity) {
             return Ok(Some(PAUSE));
         }
-        if self.tend_step(&parity, code) {
-            return Ok(Some(PAUSE));
-        }
-        self.pass_step(&parity, code)
+        // The pass goes on beside a list of any length.
+        let tends = self.tend_step(&parity, code)?;
+        let next = self.pass_step(&parity, code)?;
+        Ok(next.into_iter().chain(tends.then_some(PAUSE)).min())
     }
 
-    /// Deletes some objects at the store of the tiles that no head names. True if there are more.
-    fn tend_step(&self, parity: &Parity, code: &SharedParity) -> bool {
+    /// Deletes some objects at the store of the tiles that no head names, if a root is committed
+    /// that lets them go. True if there are more.
+    fn tend_step(&self, parity: &Parity, code: &SharedParity) -> Result<bool> {
         let now = self.core.env.clock.monotonic_ns();
         let bodies = tile_store(&reading(code));
         let Some(bodies) = bodies.filter(|_| parity.tend_ns.load(Ordering::Relaxed) <= now) else {
-            return false;
+            return Ok(false);
         };
-        let tended = tend(code);
+        let committed = parity.committed.load(Ordering::Acquire);
+        if bodies.has_free(committed) {
+            // [por.23]
+            self.core.check_ours()?;
+        }
+        let tended = tend(code, committed);
         if tended.is_err() {
             let later = now.saturating_add(u64::try_from(PASS.as_nanos()).expect("short"));
             parity.tend_ns.store(later, Ordering::Relaxed);
         }
         self.note_tiles(parity, &bodies);
-        tended.unwrap_or(false)
+        Ok(tended.unwrap_or(false))
     }
 
     /// Tells once that the store of the tiles fails.

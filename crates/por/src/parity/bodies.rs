@@ -3,9 +3,11 @@
 //!
 //! ```text
 //! [put]→ at the store ─[head durable, named]→ of the code ─[newer head durable]→ given up
+//!    ─[header of a pass behind it committed]→ deleted
 //! ```
 //! An object is given up only when a newer head of its tile, or a header without its code, is
-//! durable ([por.22] of [`super`]); and while it is on its way no head names it.
+//! durable [por.22], and deleted only when the pool would refuse a device that names it [por.23];
+//! both are invariants of [`super`]. While it is on its way no head names it.
 
 use std::any::Any;
 
@@ -46,17 +48,13 @@ pub trait Bodies: Any + Send + Sync {
     /// A head names the object now.
     fn named(&self, name: SegmentId);
 
-    /// Lets an object leave whose bytes are at hand [por.22].
-    fn give_up(&self, name: SegmentId, stored: &[u8]);
+    /// Lets an object leave whose bytes are at hand [por.22]. It is deleted when the pass of this
+    /// number is committed [por.23].
+    fn give_up(&self, name: SegmentId, stored: &[u8], pass: u64);
 
-    /// Lets objects leave later [por.22].
-    fn retire(&self, names: &mut dyn Iterator<Item = SegmentId>);
-
-    /// Deletes objects that have left.
-    ///
-    /// # Errors
-    /// The store does not take it; a later call goes on.
-    fn settle(&self) -> Result<()>;
+    /// Lets objects leave when the header of the pass of this number is durable [por.22]. They are
+    /// deleted when it is committed [por.23].
+    fn retire(&self, names: &mut dyn Iterator<Item = SegmentId>, pass: u64);
 
     /// Refuses a second code if there is no room for so many tiles of both.
     ///

@@ -87,6 +87,8 @@ pub struct ParityDevice {
     signer: Arc<Signer>,
     /// Random number of this opening.
     pub(super) opening: u32,
+    /// Number of the last pass when it was opened.
+    pub(super) opened_at: u64,
     /// The pass under way.
     pub(super) passing: Option<Passing>,
     /// A code that the next pass is to begin.
@@ -298,6 +300,7 @@ impl ParityDevice {
             signer: Arc::new(Signer::new(&derive(&root, b"", "steadfast audit record v1"))),
             root_key: root,
             opening: 0,
+            opened_at: header.sequence,
             passing: None,
             wish: None,
             owes_rekey: false,
@@ -441,8 +444,13 @@ impl ParityDevice {
     #[must_use]
     pub fn is_leaving(&self, segment: SegmentId, store: u16) -> bool {
         let is_it = |known: &ParitySegment| (known.segment, known.store) == (segment, store);
+        self.owes_delete(segment, store) || self.released.iter().any(|(known, _)| is_it(known))
+    }
+
+    /// True if the segment is leaving the code, and waits for the end of a pass.
+    pub(crate) fn owes_delete(&self, segment: SegmentId, store: u16) -> bool {
         let mut removed = self.now.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
-        removed.any(|entry| is_it(&entry.segment)) || self.released.iter().any(|(known, _)| is_it(known))
+        removed.any(|entry| (entry.segment.segment, entry.segment.store) == (segment, store))
     }
 
     /// Segments of a store that left the code with this pass or one before it: they may be deleted

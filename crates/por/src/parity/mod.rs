@@ -53,9 +53,14 @@
 //!     tests: `a_crash_in_a_step_with_others_beside_leaves_a_whole_code`,
 //!     `a_step_that_does_not_end_stops_the_device`,
 //!     `a_flush_that_fails_beside_a_step_stops_it`
-//! [por.22] Where tiles lie at a store: an object leaves only when a newer head of its tile, or a
-//!     header without its code, is durable. `Bodies`
-//!     test: `a_crash_at_any_write_leaves_a_whole_code_at_a_store`
+//! [por.22] Where tiles lie at a store: an object leaves the inner code only when a newer head of
+//!     its tile, or a header without its code, is durable. `Bodies`
+//!     tests: `a_crash_at_any_write_leaves_a_whole_code_at_a_store`,
+//!     `tiles_of_a_code_that_is_given_up_stay_until_a_header_is_without_it`
+//! [por.23] An object that a head may name, of this device or of a copy, is deleted there when a
+//!     root is committed whose pass is behind each header with which that head was there. The pool
+//!     refuses a device of an older pass, so each copy that it takes has all of its tiles.
+//!     `TileStore::tend`, test: `a_device_put_back_within_a_pass_finds_its_tiles`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -97,7 +102,7 @@ pub use creation::Creation;
 pub use device::{Figures, Flusher, NextFigures, ParityDevice, Standing, tags_of};
 pub use error::{Error, Result};
 pub use medium::Medium;
-pub use pass::Pass;
+pub use pass::{Heads, Pass};
 pub use recovery::{Found, Outcome, Search, Snapshot};
 pub use rekey::{MadeTiles, Stage};
 pub use step::{Running, Step, StepResult};

@@ -37,6 +37,17 @@ pub(crate) enum Change {
     Switch,
 }
 
+/// Objects at the store of the tiles that are needed, and as of when.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// Those that heads name.
+    pub names: BTreeSet<SegmentId>,
+    /// Number of the last pass.
+    pub pass: u64,
+    /// Number of the last pass when the device was opened.
+    pub opened_at: u64,
+}
+
 /// One of the codes of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Which {
@@ -245,7 +256,8 @@ impl ParityDevice {
             Taken { tile, before, slot, sum, hash: None, former: None }
         });
         let tiles = tiles.collect();
-        Tiles { which, needs_all, number: code.number, slots: code.slots, cut, window, tiles }
+        let (number, slots, pass) = (code.number, code.slots, self.header.sequence + 1);
+        Tiles { which, needs_all, number, slots, cut, pass, window, tiles }
     }
 
     fn code(&self, which: Which) -> Option<&Code> {
@@ -259,11 +271,14 @@ impl ParityDevice {
     /// failed, that is given up.
     fn end_tiles(&mut self, ended: Tiles, outcome: Result<()>) -> Result<()> {
         let bodies = self.now.source.bodies.clone();
+        let pass = self.header.sequence + 1;
         if matches!(outcome, Err(Error::NoRoom { .. })) {
+            // The next header is without that code.
             let before = self.body_names();
             self.now.next = None;
-            self.retire_unnamed(&before);
-            bodies.iter().for_each(|bodies| bodies.retire(&mut ended.tiles.iter().filter_map(Taken::body)));
+            self.retire_unnamed(&before, pass);
+            let of_step = &mut ended.tiles.iter().filter_map(Taken::body);
+            bodies.iter().for_each(|bodies| bodies.retire(of_step, pass));
             return outcome;
         }
         let code = match ended.which {
@@ -282,7 +297,7 @@ impl ParityDevice {
             match (sum, hash, &outcome) {
                 (Sum::Damaged, ..) => {
                     code.free.push(slot);
-                    bodies.iter().for_each(|bodies| bodies.retire(&mut before.body().into_iter()));
+                    bodies.iter().for_each(|bodies| bodies.retire(&mut before.body().into_iter(), pass));
                     code.replace(tile, Stored::default());
                 }
                 (_, Some(hash), Ok(())) => {
@@ -294,7 +309,8 @@ impl ParityDevice {
                 (_, _, Err(Error::Io { .. })) => code.free.push(slot),
                 (sum, ..) => {
                     code.free.push(slot);
-                    bodies.iter().for_each(|bodies| bodies.retire(&mut body.into_iter()));
+                    // No head ever named it.
+                    bodies.iter().for_each(|bodies| bodies.retire(&mut body.into_iter(), 0));
                     if let (true, Sum::With(cells), Some(passing)) = (is_taken_again, sum, &mut self.passing)
                     {
                         passing.work(ended.which).take_again(tile, cells);
@@ -349,8 +365,14 @@ impl ParityDevice {
         End { end: passing.end, header, manifest, tags, next, is_switch, has_begun }
     }
 
+    /// Objects at the store of the tiles that are needed now.
+    #[must_use]
+    pub fn heads(&self) -> Heads {
+        Heads { names: self.body_names(), pass: self.header.sequence, opened_at: self.opened_at }
+    }
+
     /// Objects at the store of the tiles that heads name.
-    pub(crate) fn body_names(&self) -> BTreeSet<SegmentId> {
+    fn body_names(&self) -> BTreeSet<SegmentId> {
         if self.now.source.bodies.is_none() {
             return BTreeSet::new();
         }
@@ -358,10 +380,10 @@ impl ParityDevice {
         self.now.code.tiles.iter().chain(next).filter_map(Stored::body).collect()
     }
 
-    /// Those of `before` that no head names any more are stale [por.22].
-    fn retire_unnamed(&self, before: &BTreeSet<SegmentId>) {
+    /// Those of `before` that no head names any more are stale once a header is durable [por.22].
+    fn retire_unnamed(&self, before: &BTreeSet<SegmentId>, pass: u64) {
         let Some(bodies) = &self.now.source.bodies else { return };
-        bodies.retire(&mut before.difference(&self.body_names()).copied());
+        bodies.retire(&mut before.difference(&self.body_names()).copied(), pass);
     }
 
     fn end_pass(&mut self, ended: End) -> Pass {
@@ -385,11 +407,11 @@ impl ParityDevice {
             self.owes_rekey = false;
         }
         self.now.next = next;
-        self.retire_unnamed(&before);
+        let generation = self.header.sequence;
+        self.retire_unnamed(&before, generation);
         if has_begun {
             self.wish = None;
         }
-        let generation = self.header.sequence;
         let removed = self.now.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
         let removed = removed.filter(|entry| entry.position < end);
         let released: Vec<ParitySegment> = removed.map(|entry| entry.segment).collect();

@@ -114,6 +114,8 @@ pub(super) struct Tiles {
     pub number: u64,
     pub slots: Slots,
     pub cut: u64,
+    /// Number of the pass.
+    pub pass: u64,
     /// Records up to the end of the pass.
     pub window: Arc<[Entry]>,
     pub tiles: Vec<Taken>,
@@ -224,8 +226,8 @@ impl Tiles {
         if let Some(bodies) = &source.bodies {
             for taken in self.tiles.iter_mut().filter(|taken| taken.hash.is_some()) {
                 match (taken.former.take(), taken.before.body()) {
-                    (Some(bytes), Some(name)) => bodies.give_up(name, &bytes),
-                    (None, Some(name)) => bodies.retire(&mut std::iter::once(name)),
+                    (Some(bytes), Some(name)) => bodies.give_up(name, &bytes, self.pass),
+                    (None, Some(name)) => bodies.retire(&mut std::iter::once(name), self.pass),
                     (_, None) => {}
                 }
             }
@@ -380,9 +382,6 @@ impl End {
         source.write(source.geometry.manifest(self.header.manifest_area), &self.manifest)?;
         source.flush(self.end)?;
         source.write(Geometry::header(self.header.sequence), &padded(self.header.encode(hash)))?;
-        source.flush(self.end)?;
-        // Objects that cannot go now go with a later pass.
-        source.bodies.iter().for_each(|bodies| _ = bodies.settle());
-        Ok(())
+        source.flush(self.end)
     }
 }
