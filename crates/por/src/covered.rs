@@ -133,6 +133,14 @@ impl Cover {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A segment leaves the code when there is room for it again. The caller has the parity's lock.
+    fn wait(&self, segment: SegmentId) {
+        let waiting = &mut self.state().waiting;
+        if !waiting.contains(&segment) {
+            waiting.push(segment);
+        }
+    }
+
     /// Makes durable what came in until now. Puts go on meanwhile.
     fn flush(&self) -> Result<(), Error> {
         let flusher = self.parity().flusher();
@@ -590,7 +598,13 @@ impl Covered {
         // Bytes that only the store has are read without the lock: nobody waits for a store.
         let mut content: Option<Vec<u8>> = given.map(<[u8]>::to_vec);
         loop {
-            let parity = cover.parity_mut();
+            let mut parity = cover.parity_mut();
+            // No pass of this call makes room: nothing is read for what has to wait.
+            if !parity.has_room_for(&known) && (parity.bodies().is_some() || parity.is_pinned()) {
+                parity.note_full();
+                cover.wait(segment);
+                return Ok(());
+            }
             if content.is_none() && !parity.is_mirrored(known) {
                 drop(parity);
                 let mut read = Vec::new();
@@ -604,22 +618,21 @@ impl Covered {
                 let content = content.as_deref().filter(|_| !parity.is_mirrored(known));
                 parity.remove(known, content)
             });
-            let mut state = cover.state();
             match outcome {
                 // The journal had it until the pass that made room ended.
                 Err(Error::WrongCells(_)) if content.is_none() && !parity.is_mirrored(known) => {}
                 // Somebody else takes it out.
                 Ok(()) | Err(Error::Unknown(_)) => return Ok(()),
-                Err(Error::WrongCells(_)) if state.held_back.contains(&known) => return Ok(()),
                 Err(Error::WrongCells(_)) => {
-                    state.held_back.push(known);
+                    let held_back = &mut cover.state().held_back;
+                    if !held_back.contains(&known) {
+                        held_back.push(known);
+                    }
                     return Ok(());
                 }
                 // It leaves behind the recovery, or when a pass has made room.
                 Err(Error::Recovering | Error::JournalFull { .. }) => {
-                    if !state.waiting.contains(&segment) {
-                        state.waiting.push(segment);
-                    }
+                    cover.wait(segment);
                     return Ok(());
                 }
                 Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),

@@ -159,6 +159,8 @@ struct World {
     content: MemoryStore,
     tiles: MemoryStore,
     is_away: Arc<AtomicBool>,
+    /// Reads of content.
+    reads: Arc<AtomicUsize>,
     medium: False,
     covered: Arc<Covered>,
     parity: SharedParity,
@@ -173,11 +175,17 @@ impl World {
         let away = Arc::clone(&is_away);
         let fault = move |_: &Request| away.load(Ordering::Relaxed).then_some(StoreFault::Away);
         let (medium, parity) = made(creation, &(Arc::new(tiles.handle(fault)) as Shared));
-        let device = ObjectDevice::open(Arc::new(content.handle(|_| None)), Some(64 << 20), [1; 16]).unwrap();
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reads);
+        let counting = content.handle(move |request| {
+            counted.fetch_add(usize::from(request.operation == Operation::Read), Ordering::Relaxed);
+            None
+        });
+        let device = ObjectDevice::open(Arc::new(counting), Some(64 << 20), [1; 16]).unwrap();
         let (covered, parity) = (Arc::new(Covered::new(Arc::new(device))), Arc::new(RwLock::new(parity)));
         covered.cover(3, Arc::clone(&parity));
         let random = Env::seeded(3).random;
-        World { content, tiles, is_away, medium, covered, parity, random, written: Vec::new() }
+        World { content, tiles, is_away, reads, medium, covered, parity, random, written: Vec::new() }
     }
 
     fn put(&mut self, id: u64, cells: usize) {
@@ -345,6 +353,30 @@ fn a_store_of_tiles_that_is_away_holds_up_no_writer() {
     world.pass().unwrap();
     world.tend();
     assert_eq!(world.tiles.names().len(), 30, "what failed left nothing");
+}
+
+/// Nothing is read for a delete that has to wait for room in the journal.
+#[test]
+fn a_delete_that_waits_reads_nothing() {
+    let mut world = World::new(&Creation { journal_bytes: 100 * BLOCK as u64, ..THIRTY });
+    world.put(1, 20);
+    world.put(2, 20);
+    world.pass().unwrap();
+    world.is_away.store(true, Ordering::Relaxed);
+    for id in 3..=12 {
+        world.put(id, 20);
+    }
+    let reads = || world.reads.load(Ordering::Relaxed);
+    let before = reads();
+    (1..=2).for_each(|id| world.covered.discard_segment(place(id)).unwrap());
+    world.covered.resume_deletes().unwrap();
+    assert!(world.covered.is_covered(1.into_id()) && world.covered.is_covered(2.into_id()));
+    assert_eq!(reads(), before, "they wait, and nothing is read for them");
+    world.is_away.store(false, Ordering::Relaxed);
+    world.pass().unwrap();
+    world.covered.resume_deletes().unwrap();
+    assert!(!world.covered.is_covered(1.into_id()) && !world.covered.is_covered(2.into_id()));
+    assert_eq!(reads(), before + 2);
 }
 
 trait IntoId {

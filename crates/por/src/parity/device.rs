@@ -553,6 +553,12 @@ impl ParityDevice {
         self.end - self.header.journal_tail
     }
 
+    /// True if the journal has room for a record of this segment now, or never has.
+    pub(crate) fn has_room_for(&self, segment: &ParitySegment) -> bool {
+        let (need, size) = (record_size(segment), self.now.source.geometry.journal_size);
+        need <= size - self.journal_bytes() || need > size
+    }
+
     /// Covers a segment that is about to be written. Durable with the next [`ParityDevice::flush`].
     /// Gives its name here.
     ///
