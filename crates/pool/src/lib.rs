@@ -230,6 +230,9 @@ impl Pool {
                 let syncer = Arc::clone(&self.syncer);
                 let work = Box::new(move || syncer.stores_loop());
                 tasks.push(env.tasks.spawn(&format!("stores {name}"), work));
+                let syncer = Arc::clone(&self.syncer);
+                let work = Box::new(move || syncer.tiles_loop());
+                tasks.push(env.tasks.spawn(&format!("tiles {name}"), work));
             }
         } else {
             let weak = Arc::downgrade(&self.syncer);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::common::{MIB, ROOT, handle, import, key, mount, noise, read_file, spec, write_file};
 use steadfast_anchor::memory::Fault;
@@ -13,7 +14,7 @@ use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, StoreFault};
 use steadfast_env::Env;
 use steadfast_format::PoolGuid;
-use steadfast_format::object_names::LABELS;
+use steadfast_format::object_names::{LABELS, ROOTS};
 use steadfast_pool::{
     Error, FoundPool, ImportSpec, LOSS_PPM, ParityMedium, ParityWish, Pool, Registers, scan,
 };
@@ -289,6 +290,51 @@ fn tiles_at_a_store_come_back_and_go() {
     check(&pool, 3..80);
     assert_eq!(pool.devices().remove_parity(PATH).expect("removed"), None);
     assert_eq!(tiles.names(), Vec::<String>::new());
+}
+
+/// A store of tiles that hangs holds up no copy of a root, which comes before deletes of the pool's
+/// own stores.
+#[test]
+fn a_store_of_tiles_that_hangs_holds_up_no_other_upkeep() {
+    let world = World { env: Env::real(), ..World::new(34) };
+    world.corner.put(PATH, 192 * MIB);
+    let (tiles, hangs) = (MemoryStore::new("tiles"), Arc::new(AtomicBool::new(true)));
+    let asked = Arc::new(AtomicBool::new(false));
+    let (is_hanging, was_asked) = (Arc::clone(&hangs), Arc::clone(&asked));
+    let handle = tiles.handle(move |_| {
+        was_asked.store(true, Ordering::SeqCst);
+        while is_hanging.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    });
+    *world.corner.2.lock().unwrap() = Some(handle);
+    let mut wish = spec(vec![crate::common::handle(&world.device(1))], None);
+    wish.anchor.registers = Some(Arc::clone(&world.corner) as Arc<dyn Registers>);
+    wish.anchor.path = Some("/safe/anchor".to_owned());
+    let pool = Pool::create(&world.env, wish).expect("a pool");
+    let stores = |address: &str| world.corner.tiles(address);
+    let wish = ParityWish { tiles: Some((TILES, &stores)), ..ParityWish::of(LOSS_PPM) };
+    let medium = world.corner.parity(PATH).expect("a file");
+    pool.devices().add_parity_for(wish, PATH, medium, false, false).expect("a parity device");
+    let within_a_minute = |what: &str, is_so: &dyn Fn() -> bool| {
+        for _ in 0..6000 {
+            if is_so() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        hangs.store(false, Ordering::SeqCst);
+        panic!("never: {what}");
+    };
+    within_a_minute("the store of the tiles hangs", &|| asked.load(Ordering::SeqCst));
+    let roots = || world.store.names().iter().filter(|name| name.starts_with(ROOTS)).count();
+    let before = roots();
+    fill(&pool, 0..2);
+    within_a_minute("a root is copied", &|| roots() > before);
+    assert!(hangs.load(Ordering::SeqCst), "meanwhile");
+    hangs.store(false, Ordering::SeqCst);
+    pool.export().expect("exported");
 }
 
 /// Bytes that were wrong before the code took them in come back as they were: their tags are right.

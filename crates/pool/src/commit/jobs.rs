@@ -61,7 +61,9 @@ pub(crate) const AFTER_COMMIT: &[Job] =
 
 /// Copies of the root, and objects that nobody needs.
 pub(crate) const STORES: Job = Job::writes("stores of objects", Syncer::look_after_stores);
-/// The same, by a task of its own where there are tasks.
+/// Passes of a parity device whose tiles lie at a store.
+pub(crate) const TILES: Job = Job::writes("tiles of the parity", |syncer| syncer.devices.tiles_step());
+/// The same as the work on stores, by a task of its own where there are tasks.
 const STORES_DUE: Job = Job::writes("stores of objects", Syncer::stores_due);
 /// Trim and initialize.
 const TRIM: Job = Job::writes("trim", |syncer| syncer.devices.trim_step());

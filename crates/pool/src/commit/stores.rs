@@ -76,9 +76,35 @@ pub(crate) struct StoreDuties {
     packs: AtomicBool,
     /// How often the host that took the pool over was looked for.
     owner_tries: AtomicU32,
-    /// A commit is over since the task last looked.
+    /// Wakes the task of the stores, and that of the tiles of a parity device.
+    bell: Bell,
+    tiles_bell: Bell,
+}
+
+/// Wakes a task.
+#[derive(Default)]
+struct Bell {
+    /// Something happened since the task last looked.
     due: Mutex<bool>,
     woken: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.due.lock() = true;
+        self.woken.notify_all();
+    }
+
+    /// Waits until it rings, or for so long, unless the task is to end.
+    fn wait(&self, pause: Option<Duration>, is_stopping: impl Fn() -> bool) {
+        let mut due = self.due.lock();
+        match pause {
+            _ if *due || is_stopping() => {}
+            Some(pause) => drop(self.woken.wait_for(&mut due, pause)),
+            None => self.woken.wait(&mut due),
+        }
+        *due = false;
+    }
 }
 
 impl StoreDuties {
@@ -114,10 +140,11 @@ impl StoreDuties {
         }
         format!("its first commit since the import failed, and what was done since may be lost: {error}")
     }
-    /// Lets the task look at what a commit left to do, or at the end of the pool.
+
+    /// Lets the tasks look at what a commit left to do, or at the end of the pool.
     pub(crate) fn wake(&self) {
-        *self.due.lock() = true;
-        self.woken.notify_all();
+        self.bell.ring();
+        self.tiles_bell.ring();
     }
 }
 
@@ -182,13 +209,17 @@ impl Syncer {
             let pause = insisting(|| self.run(&[jobs::STORES]).pause);
             // A hint, for which no store is waited for.
             let pause = pause.into_iter().chain(self.look_for_overtaker()).min();
-            let mut due = self.stores.due.lock();
-            match pause {
-                _ if *due || self.core.is_stopping() => {}
-                Some(pause) => drop(self.stores.woken.wait_for(&mut due, pause)),
-                None => self.stores.woken.wait(&mut due),
-            }
-            *due = false;
+            self.stores.bell.wait(pause, || self.core.is_stopping());
+        }
+    }
+
+    /// Body of the task that works for the tiles of a parity device where they lie at a store,
+    /// until told to stop. Roots are copied and dead objects deleted beside it.
+    pub(crate) fn tiles_loop(&self) {
+        let _watch = Watch(&self.core, "tiles");
+        while !self.core.is_stopping() {
+            let pause = insisting(|| self.run(&[jobs::TILES]).pause);
+            self.stores.tiles_bell.wait(pause, || self.core.is_stopping());
         }
     }
 
@@ -225,6 +256,10 @@ impl Syncer {
             }
         }
         let parity = self.devices.parity_step()?;
+        if parity.is_some() {
+            // The journal may have grown.
+            self.stores.tiles_bell.ring();
+        }
         let due = self.stores.leftovers_at_ns.load(Ordering::Relaxed);
         let now = self.core.env.clock.monotonic_ns();
         match due {

@@ -539,9 +539,28 @@ impl Devices {
         if !self.core.is_sparing() && self.catch_up_step(&parity) {
             return Ok(Some(PAUSE));
         }
+        if self.core.env.tasks.is_concurrent() && reading(code).bodies().is_some() {
+            return Ok(None);
+        }
+        self.tend_and_pass(&parity, code)
+    }
+
+    /// A step of the work for which the store of the tiles is asked, where the tiles lie at one and
+    /// tasks run beside each other. Gives when to look again.
+    pub(crate) fn tiles_step(&self) -> Result<Option<Duration>> {
+        let Some(parity) = self.parity() else { return Ok(None) };
+        let Ok(code) = &parity.code else { return Ok(None) };
+        let is_due = {
+            let code = reading(code);
+            code.bodies().is_some() && !code.has_failed()
+        };
+        if is_due { self.tend_and_pass(&parity, code) } else { Ok(None) }
+    }
+
+    fn tend_and_pass(&self, parity: &Parity, code: &SharedParity) -> Result<Option<Duration>> {
         // The pass goes on beside a list of any length.
-        let tends = self.tend_step(&parity, code)?;
-        let next = self.pass_step(&parity, code)?;
+        let tends = self.tend_step(parity, code)?;
+        let next = self.pass_step(parity, code)?;
         Ok(next.into_iter().chain(tends.then_some(PAUSE)).min())
     }
 
