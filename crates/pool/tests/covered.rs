@@ -337,6 +337,43 @@ fn a_store_of_tiles_that_hangs_holds_up_no_other_upkeep() {
     pool.export().expect("exported");
 }
 
+/// Without the keys of the store of the tiles at an import the journal goes on, and passes wait
+/// until the keys are there.
+#[test]
+fn missing_keys_of_the_tiles_cost_passes_alone() {
+    let world = World::new(33);
+    world.corner.put(PATH, 192 * MIB);
+    let tiles = MemoryStore::new("tiles");
+    let lend = || *world.corner.2.lock().unwrap() = Some(tiles.handle(|_| None));
+    let pool = world.create();
+    lend();
+    let stores = |address: &str| world.corner.tiles(address);
+    let wish = ParityWish { tiles: Some((TILES, &stores)), ..ParityWish::of(LOSS_PPM) };
+    let medium = world.corner.parity(PATH).expect("a file");
+    pool.devices().add_parity_for(wish, PATH, medium, false, false).expect("a parity device");
+    fill(&pool, 0..3);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    pool.export().expect("exported");
+    drop(pool);
+
+    let pool = world.import(2);
+    let told = || parity(&pool).tiles.expect("at a store").1;
+    assert_eq!(parity(&pool).trouble, None);
+    until(&pool, "status says why", || told().is_some());
+    assert!(told().is_some_and(|why| why.contains(TILES) && why.contains("not found")), "{:?}", told());
+    fill(&pool, 3..6);
+    assert_eq!(parity(&pool).uncovered, 0);
+    for name in world.segments().iter().rev().take(2) {
+        assert!(world.store.remove(name));
+    }
+    check(&pool, 3..6);
+    lend();
+    fill(&pool, 6..60);
+    until(&pool, "passes go on", || told().is_none() && !tiles.names().is_empty());
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    check(&pool, 0..60);
+}
+
 /// Bytes that were wrong before the code took them in come back as they were: their tags are right.
 /// The hashes in pointers tell, and name the file.
 #[test]

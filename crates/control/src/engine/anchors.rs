@@ -4,7 +4,7 @@
 use crate::api::{VdevClass, VdevSpec};
 use crate::engine::refuse;
 use crate::engine::state::Engine;
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
 use crate::stores;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -39,7 +39,15 @@ impl Registers for Files {
     }
 
     fn tiles(&self, address: &str) -> io::Result<Arc<dyn Store>> {
-        let said = |refusal: Refusal| io::Error::other(refusal.what);
+        let said = |refusal: Refusal| {
+            let again = match refusal.code {
+                Code::StoreKeys => {
+                    " (a file is looked for again; variables are those of the daemon, read at its start)"
+                }
+                _ => "",
+            };
+            io::Error::other(refusal.what + again)
+        };
         let location = stores::location(address).map_err(said)?;
         // Passes wait for it, and try again: no request waits long.
         Ok(Arc::new(DeviceStore::shared(stores::open(location, Tuning::impatient()).map_err(said)?)))

@@ -12,6 +12,7 @@ pub(crate) mod grow;
 pub(crate) mod l2arc;
 pub(crate) mod labels;
 pub(crate) mod labels_due;
+pub(crate) mod late_store;
 pub(crate) mod leaf;
 pub(crate) mod lost_content;
 pub(crate) mod offline;

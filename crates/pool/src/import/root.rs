@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use steadfast_blockio::{BlockIo, ReadContext};
 use steadfast_device::MissingDevice;
+use steadfast_device::objects::Store;
 use steadfast_env::Env;
 use steadfast_format::{
     CommitTail, DatasetId, LabelConfig, LeafConfig, LeafState, Need, PoolState, SegmentId, Uberblock,
@@ -29,6 +30,7 @@ use crate::core::events::{EventKind, Events};
 use crate::core::state::{Sealing, sealing_of};
 use crate::datasets::keys;
 use crate::devices::groups::{self, DeviceHandle};
+use crate::devices::late_store::LateStore;
 use crate::devices::leaf::Leaf;
 use crate::devices::parity::{self, FoundParity};
 use crate::devices::probe::{self, FoundPool, FoundUberblock, RootAge, Wanted};
@@ -101,7 +103,12 @@ impl<'a> Found<'a> {
                 let key = sealing.as_ref().map(|sealing| parity::key_of(config.pool, sealing));
                 let registers = || self.spec.anchor.registers.as_ref().ok_or(io::ErrorKind::Unsupported);
                 let open = |path: &str| registers()?.parity(path);
-                let stores = |address: &str| registers()?.tiles(address);
+                // Opened when it is asked: without keys the journal goes on.
+                let stores = |address: &str| {
+                    let (registers, of) = (Arc::clone(registers()?), address.to_owned());
+                    let open = move || registers.tiles(&of);
+                    Ok(Arc::new(LateStore::new(address, open)) as Arc<dyn Store>)
+                };
                 parity::find(self.env, config, key.as_ref(), (&open, &stores))
             }
         };
