@@ -210,6 +210,11 @@ impl Cache {
         shard.flights.contains_key(&pointer.copies[0]) || shard.find(dataset, pointer).is_some()
     }
 
+    /// True if the block is here.
+    pub fn holds(&self, dataset: DatasetId, pointer: &BlockPointer) -> bool {
+        self.shard(pointer.copies[0]).find(dataset, pointer).is_some()
+    }
+
     pub fn remove(&self, address: Address) {
         let mut shard = self.shard(address);
         shard.shard.remove(address);

@@ -114,6 +114,12 @@ impl BlockIo {
         }
     }
 
+    /// True if the cache has a block: a read of it waits for nothing.
+    #[must_use]
+    pub fn is_cached(&self, family: DatasetId, pointer: &BlockPointer) -> bool {
+        self.cache.holds(family, pointer)
+    }
+
     /// Brings chunks in which many of these blocks lie, in the background, from devices of whole
     /// objects.
     pub fn bring(&self, family: DatasetId, pointers: &[BlockPointer]) {

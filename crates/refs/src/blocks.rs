@@ -201,6 +201,12 @@ enum Fate {
 }
 
 impl DatasetBlocks {
+    /// True if a block of file content is in memory: a read of it waits for nothing.
+    #[must_use]
+    pub fn is_cached(&self, pointer: &BlockPointer) -> bool {
+        self.blockio.is_cached(self.family, pointer)
+    }
+
     fn write(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, BlockError> {
         let context = WriteContext {
             family: self.family,

@@ -21,8 +21,29 @@ use steadfast_refs::blocks::DatasetBlocks;
 /// Nodes that a tree shares with another: they are not entered.
 pub(crate) type Shared = HashSet<Address>;
 
-/// A key and its value.
-type Item = (Vec<u8>, Vec<u8>);
+/// A key and its value, in the bytes of their leaf.
+struct Item {
+    leaf: BlockBytes,
+    place: Place,
+}
+
+impl Item {
+    fn key(&self) -> &[u8] {
+        &self.leaf[self.place.key..self.place.value]
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.leaf[self.place.value..self.place.end]
+    }
+}
+
+/// Where an item lies in its leaf: its key, the value behind that, its end.
+#[derive(Clone, Copy)]
+struct Place {
+    key: usize,
+    value: usize,
+    end: usize,
+}
 
 /// Nodes of one level that a walk reads side by side, at most: half a mebibyte of the largest.
 const NODES_AT_ONCE: usize = 32;
@@ -75,8 +96,9 @@ struct Items<'a> {
     end: Option<&'a [u8]>,
     /// Nodes to be entered, the next one last.
     open: Vec<Ahead>,
-    /// Items of the leaf that was read, the next one last.
-    items: Vec<Item>,
+    /// The leaf that was read, and its items, the next one last.
+    leaf: Option<BlockBytes>,
+    items: Vec<Place>,
 }
 
 impl<'a> Items<'a> {
@@ -87,7 +109,7 @@ impl<'a> Items<'a> {
         shared: Option<&'a Shared>,
         end: Option<&'a [u8]>,
     ) -> Items<'a> {
-        let mut items = Items { blocks, since, shared, end, open: Vec::new(), items: Vec::new() };
+        let mut items = Items { blocks, since, shared, end, open: Vec::new(), leaf: None, items: Vec::new() };
         items.open.extend(root.filter(|root| items.enters(root)).map(Ahead::new));
         items
     }
@@ -98,8 +120,8 @@ impl<'a> Items<'a> {
 
     fn next(&mut self) -> Result<Option<Item>> {
         loop {
-            if let Some(item) = self.items.pop() {
-                return Ok(Some(item));
+            if let Some((place, leaf)) = self.items.pop().zip(self.leaf.as_ref()) {
+                return Ok(Some(Item { leaf: leaf.clone(), place }));
             }
             let Some((pointer, bytes)) = take_last(self.blocks, &mut self.open)? else { return Ok(None) };
             let node = decode(self.blocks, &pointer, &bytes)?;
@@ -116,8 +138,12 @@ impl<'a> Items<'a> {
                 self.open.extend(entered.into_iter().rev());
             } else {
                 let wanted = node.entries().filter(|entry| is_wanted(entry.key));
-                self.items.extend(wanted.map(|entry| (entry.key.to_vec(), entry.value.to_vec())));
+                self.items.extend(wanted.map(|entry| {
+                    let value = entry.offset + entry.key.len();
+                    Place { key: entry.offset, value, end: value + entry.value.len() }
+                }));
                 self.items.reverse();
+                self.leaf = Some(bytes);
             }
         }
     }
@@ -193,8 +219,8 @@ pub(crate) fn differences_before(
 ) -> Result<()> {
     let Some(base) = base else {
         let mut items = Items::new(blocks, root, Txg(0), None, end);
-        while let Some((key, value)) = items.next()? {
-            each(&key, None, Some(&value))?;
+        while let Some(item) = items.next()? {
+            each(item.key(), None, Some(item.value()))?;
         }
         return Ok(());
     };
@@ -205,26 +231,26 @@ pub(crate) fn differences_before(
     loop {
         match (before.take(), after.take()) {
             (None, None) => return Ok(()),
-            (Some((key, value)), None) => {
-                each(&key, Some(&value), None)?;
+            (Some(left), None) => {
+                each(left.key(), Some(left.value()), None)?;
                 before = old.next()?;
             }
-            (None, Some((key, value))) => {
-                each(&key, None, Some(&value))?;
+            (None, Some(right)) => {
+                each(right.key(), None, Some(right.value()))?;
                 after = new.next()?;
             }
-            (Some(left), Some(right)) => match left.0.cmp(&right.0) {
+            (Some(left), Some(right)) => match left.key().cmp(right.key()) {
                 std::cmp::Ordering::Less => {
-                    each(&left.0, Some(&left.1), None)?;
+                    each(left.key(), Some(left.value()), None)?;
                     (before, after) = (old.next()?, Some(right));
                 }
                 std::cmp::Ordering::Greater => {
-                    each(&right.0, None, Some(&right.1))?;
+                    each(right.key(), None, Some(right.value()))?;
                     (before, after) = (Some(left), new.next()?);
                 }
                 std::cmp::Ordering::Equal => {
-                    if left.1 != right.1 {
-                        each(&left.0, Some(&left.1), Some(&right.1))?;
+                    if left.value() != right.value() {
+                        each(left.key(), Some(left.value()), Some(right.value()))?;
                     }
                     (before, after) = (old.next()?, new.next()?);
                 }

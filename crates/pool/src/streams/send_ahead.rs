@@ -4,6 +4,8 @@
 //! background. Content that changed lies scattered: a reader of one record after the other waits
 //! for a transfer each time, and the read-ahead of files, which goes by offsets, guesses wrong
 //! there. Blocks are asked for in parts of the window, as many at once come in longer transfers.
+//! The first parts are smaller, so that the device has work while trees are compared, and records
+//! that have come by then go out meanwhile.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,6 +20,8 @@ use steadfast_refs::blocks::DatasetBlocks;
 const RECORDS_MAX: usize = 4096;
 /// Of the window, the part that is asked for at once, and sent before more is asked for.
 const PARTS: usize = 8;
+/// The first part that is asked for. Each one after it is twice as large, up to a whole part.
+const FIRST_PART_BYTES: u64 = 256 << 10;
 /// The reader of what is read ahead: no file has this number.
 const STREAM: u64 = u64::MAX;
 
@@ -46,13 +50,16 @@ pub(crate) type Part<'s> = (Arc<File<'s>>, Range<u64>);
 /// Parts of files in the order in which they go.
 pub(crate) struct SendAhead<'s> {
     blocks: &'s DatasetBlocks,
-    queue: VecDeque<Part<'s>>,
+    /// Each with the last of its blocks, if it has any.
+    queue: VecDeque<(Part<'s>, Option<BlockPointer>)>,
     bytes: u64,
     /// 0: nothing is read ahead.
     bytes_max: u64,
     /// Blocks that were not asked for yet, and their bytes.
     missing: Vec<BlockPointer>,
     missing_bytes: u64,
+    /// So many are asked for at once.
+    part_bytes: u64,
 }
 
 impl<'s> SendAhead<'s> {
@@ -60,7 +67,8 @@ impl<'s> SendAhead<'s> {
     pub fn new(blocks: &'s DatasetBlocks, is_read: bool) -> SendAhead<'s> {
         let bytes_max = if is_read { blocks.read_ahead_bytes_max() } else { 0 };
         let (queue, missing) = (VecDeque::new(), Vec::new());
-        SendAhead { blocks, queue, bytes: 0, bytes_max, missing, missing_bytes: 0 }
+        let part_bytes = FIRST_PART_BYTES.min(bytes_max / PARTS as u64);
+        SendAhead { blocks, queue, bytes: 0, bytes_max, missing, missing_bytes: 0, part_bytes }
     }
 
     /// True if nothing is read ahead: a part goes at once.
@@ -70,29 +78,38 @@ impl<'s> SendAhead<'s> {
 
     /// Takes a part of an extent. True if the first ones are to go before the next one comes.
     pub fn push(&mut self, part: Part<'s>, extent: &Extent) -> bool {
+        let mut last = None;
         for (pointer, _) in blocks_of(extent) {
             self.missing_bytes += u64::from(pointer.psize);
             self.missing.push(pointer);
+            last = Some(pointer);
         }
         self.bytes += part.1.end - part.1.start;
-        self.queue.push_back(part);
-        if self.missing_bytes >= self.bytes_max / PARTS as u64 {
+        self.queue.push_back((part, last));
+        if self.missing_bytes >= self.part_bytes {
             self.ask();
+            self.part_bytes = (2 * self.part_bytes).min(self.bytes_max / PARTS as u64);
         }
-        self.bytes > self.bytes_max || self.queue.len() > RECORDS_MAX
+        self.bytes > self.bytes_max || self.queue.len() > RECORDS_MAX || self.has_come()
+    }
+
+    /// The first part is in memory: it waits for no device.
+    fn has_come(&self) -> bool {
+        let first = self.queue.front().and_then(|(_, last)| last.as_ref());
+        first.is_some_and(|last| self.blocks.is_cached(last))
     }
 
     /// The next part that is to go: of all, or of those that make way for more.
     pub fn next(&mut self, all: bool) -> Option<Part<'s>> {
         let left = self.bytes_max - self.bytes_max / PARTS as u64;
         let is_due = self.bytes > left || self.queue.len() > RECORDS_MAX - RECORDS_MAX / PARTS;
-        if !all && !is_due {
+        if !all && !is_due && !self.has_come() {
             return None;
         }
-        if !self.missing.is_empty() {
+        if !self.missing.is_empty() && (all || is_due) {
             self.ask();
         }
-        let part = self.queue.pop_front()?;
+        let (part, _) = self.queue.pop_front()?;
         self.bytes -= part.1.end - part.1.start;
         Some(part)
     }
