@@ -86,6 +86,12 @@ impl Dataset {
         Ok(())
     }
 
+    /// True if operations changed something that no commit has stored.
+    #[must_use]
+    pub fn has_uncommitted(&self) -> bool {
+        self.is_changed() || self.last_frozen() > self.txgs.commits.committed()
+    }
+
     /// The last txg that had changes when it closed.
     pub(crate) fn last_frozen(&self) -> Txg {
         Txg(self.changes.frozen_last.load(Ordering::Acquire))

@@ -79,6 +79,30 @@ fn a_snapshot_and_its_increments_arrive_as_they_were() {
 }
 
 #[test]
+fn an_increment_is_stored_by_two_commits() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.snapshot("one/fs@0");
+    two.receive("second/copy", &one.send("one/fs@0", None)).expect("received");
+    let mut taken = Vec::new();
+    for round in 1..6_u64 {
+        {
+            let (fs, _handle) = mount(&one.pool, "one/fs");
+            write_file(&fs, ROOT, format!("{round}").as_bytes(), &noise(round, 300_000));
+        }
+        let (name, before) = (format!("one/fs@{round}"), format!("one/fs@{}", round - 1));
+        one.snapshot(&name);
+        two.receive("second/copy", &one.send(&name, Some(&before))).expect("received");
+        let infos = two.pool.datasets().snapshot_infos("second/copy", None).expect("told");
+        taken.push(infos[infos.len() - 1].txg.0 - infos[infos.len() - 2].txg.0);
+    }
+    // The content, and the snapshot. A slow machine has commits by the clock between.
+    assert!(taken.contains(&2), "commits of each increment: {taken:?}");
+    same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
+    two.crash().check();
+}
+
+#[test]
 fn a_stream_that_is_damaged_anywhere_changes_nothing_and_says_where() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
     one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");

@@ -604,9 +604,10 @@ impl Streams {
         (name, snapshot): (&str, &str),
         begin: &StreamBegin,
     ) -> Result<(DatasetId, Option<Arc<()>>)> {
-        self.datasets.open_head(target)?;
-        // Whether it was changed since is told by its roots.
-        self.core.commit_changes()?;
+        // Whether it was changed since is told by its roots, if they are stored.
+        if self.datasets.open_head(target)?.has_uncommitted() {
+            self.core.commit_changes()?;
+        }
         let mut table = self.datasets.table.write();
         let entry = table.get(target).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
         let txg = self.check_target((&*table, entry), name, snapshot, spec.force, begin)?;
@@ -629,8 +630,8 @@ impl Streams {
         };
         let (id, pin) = self.hide_upon(&mut table, name, target, receiving, Default::default())?;
         drop(table);
+        // The first commit with content stores the row, too: a crash before it leaves nothing.
         self.datasets.open_to_receive(id)?;
-        self.core.commit_changes()?;
         Ok((id, Some(pin)))
     }
 
@@ -709,8 +710,8 @@ impl Streams {
         Ok((id, Some(pin)))
     }
 
-    /// Puts a dataset into the table that nobody sees and that begins as a snapshot. The caller
-    /// commits.
+    /// Puts a dataset into the table that nobody sees and that begins as a snapshot. The next
+    /// commit stores it.
     fn hide_upon(
         &self,
         table: &mut Table,
