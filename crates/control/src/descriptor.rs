@@ -25,6 +25,9 @@ use std::time::Duration;
 /// Time between two checks whether the command still exists.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Bytes that a pipe of a stream holds, if it may. One side sleeps each time it is full or empty.
+const PIPE_BYTES: usize = 1 << 20;
+
 /// A descriptor of the command that asks.
 #[derive(Clone)]
 pub struct Descriptor(Arc<Ends>);
@@ -66,6 +69,7 @@ impl Descriptor {
             _ => None,
         });
         let data = rights.next().ok_or_else(|| io::Error::other("the command sent no descriptor"))?;
+        widen(&data);
         let (peer, stopping) = (peer.try_clone()?, Arc::clone(stopping));
         Ok(Descriptor(Arc::new(Ends { data, peer, id, stopping })))
     }
@@ -139,6 +143,13 @@ impl Write for Descriptor {
     }
 }
 
+/// Has a pipe hold more. Other descriptors stay as they are, and so does a pipe that may not grow.
+fn widen(data: &OwnedFd) {
+    if rustix::pipe::fcntl_getpipe_size(data).is_ok_and(|bytes| bytes < PIPE_BYTES) {
+        let _ = rustix::pipe::fcntl_setpipe_size(data, PIPE_BYTES);
+    }
+}
+
 /// Hands a descriptor to the daemon.
 pub(crate) fn give(stream: &UnixStream, data: BorrowedFd<'_>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -180,6 +191,8 @@ mod tests {
             far
         });
         let mut taken = Descriptor::ask(&near, 7, &Arc::default()).unwrap();
+        let widened = rustix::pipe::fcntl_getpipe_size(&reader).unwrap();
+        assert_eq!(widened, PIPE_BYTES, "a stream's pipe is as large as it may be");
         let _far = giver.join().unwrap();
         taken.write_all(b"through").unwrap();
         drop(taken);

@@ -136,6 +136,12 @@ impl Dataset {
         (list.lag_bytes, list.step_bytes_min) = (lag, step_min.max(1));
     }
 
+    /// Content comes as a stream from now on, or does no more: each record is stored early as soon
+    /// as it is complete, so that a receive does not end with all of it left to do.
+    pub fn set_streamed(&self, is_streamed: bool) {
+        self.overlay.early.lock().set_streamed(is_streamed);
+    }
+
     /// Bytes that may be stored early in one txg. [early.5]
     fn early_bytes_max(&self) -> u64 {
         let room = self.txgs.budget.room();

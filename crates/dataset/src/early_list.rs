@@ -11,6 +11,9 @@ const LAG_BYTES: u64 = 2 << 20;
 /// Bytes that are worth a turn.
 const STEP_BYTES_MIN: u64 = 4 << 20;
 
+/// The same where content comes as a stream.
+const STREAM_STEP_BYTES_MIN: u64 = 1 << 20;
+
 /// Complete records of the open txg that are not stored.
 pub(crate) struct EarlyList {
     /// Oldest first. Later changes are known by the record.
@@ -41,6 +44,15 @@ impl EarlyList {
     pub(crate) fn clear(&mut self) {
         self.records.clear();
         (self.bytes, self.stored) = (0, 0);
+    }
+
+    /// Content comes as a stream, or does no more. Nothing of a stream is written twice: none of it
+    /// is held back.
+    pub(crate) fn set_streamed(&mut self, is_streamed: bool) {
+        (self.lag_bytes, self.step_bytes_min) = match is_streamed {
+            true => (0, STREAM_STEP_BYTES_MIN),
+            false => (LAG_BYTES, STEP_BYTES_MIN),
+        };
     }
 
     pub(crate) fn is_due(&self) -> bool {

@@ -88,7 +88,9 @@ impl Streams {
     ) -> Result<StreamNotes> {
         let dataset = self.datasets.open_head(hidden)?;
         let mut repeats = Repeats::new(hidden, Arc::clone(&dataset), came);
+        dataset.set_streamed(true);
         let filled = self.fill_from(&dataset, begin, &mut repeats, reader, watch);
+        dataset.set_streamed(false);
         // Also after a receive that failed. [repeats.3]
         let counted = repeats.count(self);
         let notes = filled?;
