@@ -160,8 +160,8 @@ pub trait Blocks: Send + Sync {
         let _ = (stream, pointers, urgent);
     }
 
-    /// Blocks of file content that will be wanted soon, in an order that is not known. A hint for
-    /// places where each request is dear: many come together, in the background.
+    /// Blocks that will be wanted soon, file content or nodes, in an order that is not known. A
+    /// hint for places where each request is dear: many come together, in the background.
     fn bring(&self, pointers: &[BlockPointer]) {
         let _ = pointers;
     }

@@ -120,15 +120,16 @@ impl BlockIo {
         self.cache.holds(family, pointer)
     }
 
-    /// Brings chunks in which many of these blocks lie, in the background, from devices of whole
-    /// objects.
+    /// Brings chunks in which many of these blocks lie, or one of the first nodes, in the
+    /// background, from devices of whole objects.
     pub fn bring(&self, family: DatasetId, pointers: &[BlockPointer]) {
         if self.spares_reads.load(Ordering::Relaxed) {
             return;
         }
         let missing = pointers.iter().filter(|pointer| {
             let is_here = || self.cache.expects(family, pointer) || self.is_in_l2arc(pointer);
-            pointer.kind == BlockKind::Data && !is_here()
+            // Nodes have a cache of their own, and their reader has looked there.
+            pointer.kind != BlockKind::Data || !is_here()
         });
         let places: Vec<_> = missing.map(|pointer| (pointer.copies[0], pointer.psize as usize)).collect();
         self.space.bring_later(&places);

@@ -10,12 +10,21 @@ use steadfast_format::{InodeId, Txg};
 use steadfast_tree::without_reading;
 
 use crate::Result;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, ROOT_INODE};
 use crate::frozen::FrozenSet;
 use crate::inode::{Frozen, Inode, InodeState};
 
 /// Inodes flushed under one hold of the gate: well below a millisecond.
 const FLUSH_AT_ONCE: usize = 64;
+
+/// Leaves of the names of the top directory that are written together where each request is dear:
+/// some 2,500 names.
+const TOP_LEAVES_MAX: usize = 8;
+
+/// The record and the entries of the top directory, as a range of keys. Every path begins there.
+fn top_names() -> (Vec<u8>, Vec<u8>) {
+    (NamesKey::Inode(ROOT_INODE).encode(), NamesKey::xattrs(ROOT_INODE))
+}
 
 impl Dataset {
     /// Writes the attributes of dirty inodes into the names tree ahead of `freeze`, beside other
@@ -46,6 +55,10 @@ impl Dataset {
                 }
                 unread
             })?;
+        }
+        if self.brings_content() {
+            let (from, to) = top_names();
+            self.names.read_to_gather(&from, &to, TOP_LEAVES_MAX);
         }
         Ok(())
     }
@@ -116,6 +129,10 @@ impl Dataset {
             with_content.push(inode);
         }
         self.freeze_pending(txg);
+        if self.brings_content() {
+            let (from, to) = top_names();
+            self.names.gather(&from, &to, TOP_LEAVES_MAX);
+        }
         if self.has_changes() {
             // In this order: a reader that sees no changes sees the txg that has them.
             self.changes.frozen_last.store(txg.0, Ordering::Release);

@@ -55,6 +55,10 @@ impl NodeStore for TreeStore {
         read.map(|bytes| bytes.map(|bytes| bytes.to_vec()).map_err(StoreError::new)).collect()
     }
 
+    fn bring(&self, pointers: &[BlockPointer]) {
+        self.blocks.bring(pointers);
+    }
+
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = self.state.lock().txg;
         let block = |(level, data)| BlockWrite::new(self.kind, level, data);

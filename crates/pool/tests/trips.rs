@@ -13,6 +13,7 @@ use steadfast_env::Env;
 use steadfast_format::{Column, MetaKey, Placement, SegmentId, SegmentRow, meta_keys};
 use steadfast_pool::forge::ForgedTree;
 use steadfast_pool::{AnchorWish, ImportSpec, Memory, Pool, ScrubCommand, scan};
+use steadfast_posix::FileSystem;
 
 /// Latency of a request: those that are made together meet.
 const LATENCY: Duration = Duration::from_millis(50);
@@ -265,4 +266,88 @@ fn a_scrub_begins_without_a_commit() {
     pool.devices().scrub(ScrubCommand::Start).expect("begun");
     let scan = ends();
     assert!(scan.read >= 6_000_000 && scan.lost == 0, "{scan:?}");
+}
+
+/// Makes so many files in a directory.
+fn make_files(fs: &FileSystem, directory: u64, name: &str, count: u32) {
+    for number in 0..count {
+        fs.mknod(ME, directory, format!("{name}{number}").as_bytes(), 0o100_644, 0).expect("made");
+    }
+}
+
+const LISTED: [&str; 3] = ["listed", "listed too", "listed as well"];
+
+/// A pool in whose tree each round of changes left its nodes in a segment of its own: the names of
+/// the top, a path of two directories, and three directories with 300 files. Names of the top need
+/// more than one leaf.
+fn lived(world: &World) {
+    let pool = world.create(1024 * MIB);
+    let (fs, _handle) = mount(&pool, "tank");
+    let folder = |parent, name: &[u8], count| {
+        let made = fs.mkdir(ME, parent, name, 0o755).expect("made").ino;
+        make_files(&fs, made, "file", count);
+        pool.sync().expect("committed");
+        made
+    };
+    folder(ROOT, b"others", 5_000);
+    for name in LISTED {
+        folder(ROOT, name.as_bytes(), 300);
+    }
+    let one = folder(ROOT, b"one", 50);
+    folder(one, b"two", 50);
+    make_files(&fs, ROOT, "old", 600);
+    pool.sync().expect("committed");
+    drop((fs, _handle));
+    pool.export().expect("exported");
+}
+
+/// Imports the pool, does something in it that nothing is in memory for, and exports it. Gives the
+/// round trips of that.
+fn trips_of(world: &World, what: &str, act: impl FnOnce(&FileSystem)) -> u64 {
+    let (far, pool) = world.import();
+    let (fs, _handle) = mount(&pool, "tank");
+    fs.getattr(ROOT).expect("there");
+    pool.sync().expect("committed");
+    far.quiet();
+    far.take();
+    act(&fs);
+    let (trips, requests) = far.take();
+    println!("{what}: {trips} round trips, {requests:?}");
+    pool.sync().expect("committed");
+    drop((fs, _handle));
+    pool.export().expect("exported");
+    trips
+}
+
+/// Nodes of a path lie in the segments of many commits. Those that are likely to be needed next are
+/// asked for together with the one that is waited for, and the names of the top lie together,
+/// whichever of them were changed last.
+#[test]
+fn a_path_in_a_tree_that_has_lived_takes_one_round_trip() {
+    let world = World { secret: Some([7; 32]), ..World::new(true) };
+    lived(&world);
+    let find = |fs: &FileSystem, parent, name: &str| fs.lookup(parent, name.as_bytes()).expect("there").ino;
+    let mut created = Vec::new();
+    for round in 0..4 {
+        // Another leaf of the top is changed, and another one of the directories.
+        trips_of(&world, "create at the top", |fs| make_files(fs, ROOT, &format!("new{round}-"), 1));
+        created.push(trips_of(&world, "create three levels down", |fs| {
+            let two = find(fs, find(fs, ROOT, "one"), "two");
+            make_files(fs, two, &format!("new{round}-"), 1);
+        }));
+    }
+    let list = |fs: &FileSystem, name: &str| {
+        let mut count = 0;
+        fs.readdir_looking(find(fs, ROOT, name), 0, |_, known| {
+            count += usize::from(known.is_some());
+            true
+        })
+        .expect("listed");
+        assert_eq!(count, 300);
+    };
+    let listed = LISTED.map(|name| trips_of(&world, "list", |fs| list(fs, name)));
+    // A thread that gets no processor for 50 ms asks one round trip late, so the least counts. They
+    // were two and three to create, two to list.
+    let least = |trips: &[u64]| trips.iter().min().copied();
+    assert_eq!((least(&created), least(&listed)), (Some(1), Some(1)), "{created:?}, {listed:?}");
 }

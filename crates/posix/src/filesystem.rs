@@ -15,7 +15,7 @@ use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::{AdmitKind, Operation, Patience};
 
 use crate::attributes::{Attr, attr_of};
-use crate::walk::{Listings, Walks};
+use crate::walk::{Listings, Walks, bring_below};
 use crate::{Errno, Result, S_IFDIR, S_IFMT, S_IFREG};
 
 /// The top.
@@ -372,6 +372,9 @@ impl FileSystem {
         }
         for _ in 0..3 {
             let (_, entry) = self.find(directory.id, name)?.ok_or(Errno::ENOENT)?;
+            if u32::from(entry.kind) << 12 == S_IFDIR {
+                bring_below(&self.dataset, entry.inode);
+            }
             match self.entry(entry.inode) {
                 // Renamed over or unlinked and reclaimed between the two steps: look again.
                 Err(Errno::ESTALE) => {}

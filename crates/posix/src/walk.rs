@@ -24,6 +24,9 @@ use crate::S_IFREG;
 
 /// Directories brought at once, at most.
 const WINDOW_MAX: usize = 64;
+/// Leaves behind the record of a directory to which a path leads that are brought: the names of a
+/// thousand files and the files are some fifteen.
+const BELOW_MAX: usize = 16;
 /// Leaves of one directory that are brought ahead; of a larger one the listing itself brings the
 /// rest.
 const LEAVES_MAX: usize = 4;
@@ -239,4 +242,15 @@ pub(crate) fn bring_records(dataset: &Dataset, mut inodes: Vec<InodeId>) {
     let key = |id: InodeId| NamesKey::Inode(id).encode();
     let ranges: Vec<_> = inodes.into_iter().map(|id| (key(id), key(id))).collect();
     dataset.names().bring(&ranges, 1);
+}
+
+/// A path leads to this directory, and is likely to go on: where each request is dear, brings what
+/// lies behind its record in the tree, while the caller reads that. These are its entries, and then
+/// what was made after it: who copies or unpacks a tree makes a directory, and next what is in it.
+pub(crate) fn bring_below(dataset: &Dataset, directory: InodeId) {
+    if dataset.is_live(directory) || !dataset.brings_content() {
+        return;
+    }
+    let (from, to) = (NamesKey::Inode(directory).encode(), NamesKey::all_of(InodeId(InodeId::FILES_END)));
+    dataset.names().bring_behind(&from, &to, BELOW_MAX);
 }

@@ -83,6 +83,9 @@ const FLIGHTS_MAX: usize = 32;
 /// A chunk is worth a request of its own if one part in so many of it is wanted: below that, egress
 /// costs more than the round trips.
 const SPARSE: usize = 16;
+/// Chunks of nodes that are brought at once: each costs as much egress as a node that somebody
+/// waits for.
+const NODE_CHUNKS_MAX: usize = 4;
 /// Segments of which it is remembered what was read of them.
 const SERVED_MAX: usize = 4096;
 /// Bytes that a new space keeps, before it is told what it may.
@@ -598,8 +601,9 @@ impl Chunks {
         }
         let is_dense = |source: &Source, chunk: u32| {
             let bytes = wanted.get(&(source.place.segment, chunk)).copied().unwrap_or(0);
-            bytes * SPARSE >= source.chunk_bytes(chunk)
+            bytes * SPARSE >= source.chunk_bytes(chunk) || source.is_metadata && bytes > 0
         };
+        let mut metadata_left = NODE_CHUNKS_MAX;
         let mut state = self.shared.lock();
         if state.is_stopping || state.is_held || state.bytes_max < 2 * CHUNK as usize {
             return;
@@ -608,10 +612,12 @@ impl Chunks {
         for (source, first) in order {
             let missing = state.missing_from(source, first, first + TRANSFER / CHUNK);
             let dense = (first..first + missing).take_while(|chunk| is_dense(source, *chunk)).count();
-            let count = u32::try_from(dense).expect("a few");
+            let most = if source.is_metadata { metadata_left } else { dense };
+            let count = u32::try_from(dense.min(most)).expect("a few");
             if count == 0 {
                 continue;
             }
+            metadata_left -= if source.is_metadata { count as usize } else { 0 };
             if state.ahead_bytes + (count * CHUNK) as usize > bound {
                 break;
             }

@@ -4,6 +4,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use steadfast_format::BlockPointer;
+
 use crate::node::{Child, Node};
 use crate::tree::LoadError;
 use crate::unread::KeyRange;
@@ -35,6 +37,32 @@ impl Cursor {
         self.path.clear();
         self.descend(tree, |node| node.child_index(key))?;
         Ok(self.path.last().map(|(leaf, _)| Arc::clone(leaf)))
+    }
+
+    /// Where the leaf behind this one begins; `None` behind the last.
+    pub(crate) fn behind(&self) -> Option<Vec<u8>> {
+        let (_, above) = self.path.split_last()?;
+        within(above).upper.map(<[u8]>::to_vec)
+    }
+
+    /// True if the leaf was changed since the last sync.
+    pub(crate) fn is_at_dirty(&self) -> bool {
+        let child = match &self.path[..] {
+            [.., (parent, index), _] => Some(&parent.children[*index]),
+            _ => self.root.as_ref(),
+        };
+        matches!(child, Some(Child::Dirty(_)))
+    }
+
+    /// Nodes of the path that are stored.
+    pub(crate) fn each_stored(&self, mut f: impl FnMut(&BlockPointer, &Arc<Node>)) {
+        let mut child = self.root.as_ref();
+        for (node, index) in &self.path {
+            if let Some(Child::Stored(pointer)) = child {
+                f(pointer, node);
+            }
+            child = node.children.get(*index);
+        }
     }
 
     /// Goes to the first entry within a lower bound; false if there is none.
@@ -102,6 +130,12 @@ impl Cursor {
             self.path.pop();
         }
         Ok(false)
+    }
+
+    /// First key of the leaf, and its value.
+    pub(crate) fn first_entry(&self) -> Option<Entry> {
+        let (leaf, _) = self.path.last()?;
+        (!leaf.page.is_empty()).then(|| (leaf.page.key(0).to_vec(), leaf.page.value(0).to_vec()))
     }
 
     fn entry(&self) -> (&[u8], &[u8]) {

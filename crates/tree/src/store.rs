@@ -17,6 +17,12 @@ pub trait NodeStore: Send + Sync {
         pointers.iter().map(|pointer| self.read(pointer)).collect()
     }
 
+    /// Nodes that will be wanted soon. A hint for places where each request is dear: what lies
+    /// around them is brought near, in the background.
+    fn bring(&self, pointers: &[BlockPointer]) {
+        let _ = pointers;
+    }
+
     /// Writes nodes given as (level, bytes), all of one level, and returns their pointers in the
     /// same order. Called by [`Tree::sync`](crate::Tree::sync) only, children before parents; the
     /// store may work on one call's nodes in parallel. A pointer's `level` is the given one and its

@@ -30,6 +30,8 @@ struct Accounts {
 pub struct CountingStoreStatistics {
     /// Nodes read.
     pub nodes_read: u64,
+    /// Nodes that were to be brought.
+    pub nodes_brought: u64,
     /// Calls that read: of one node, or of several side by side.
     pub reads: u64,
     /// Nodes written.
@@ -164,6 +166,10 @@ impl NodeStore for CountingStore {
     fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<Vec<u8>, StoreError>> {
         self.accounts().statistics.reads += 1;
         pointers.iter().map(|pointer| self.read_one(pointer)).collect()
+    }
+
+    fn bring(&self, pointers: &[BlockPointer]) {
+        self.accounts().statistics.nodes_brought += pointers.len() as u64;
     }
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {

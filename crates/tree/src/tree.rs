@@ -247,6 +247,97 @@ impl Tree {
         true
     }
 
+    /// Tells the store that leaves will be wanted soon: those behind the one that holds `from`, up
+    /// to `to` and `leaves_max` at most, as far as they are not in memory. Nobody waits for them.
+    /// Says nothing if the leaf of `from` is in memory, or a node above one is not.
+    pub fn bring_behind(&self, from: &[u8], to: &[u8], leaves_max: usize) {
+        if unread::is_strict() || !self.nodes.store.keeps() || self.leaf_in_memory(from).is_some() {
+            return;
+        }
+        let (mut missing, mut count) = (Vec::new(), 0);
+        self.visit_leaves(from, to, |leaf| {
+            count += 1;
+            missing.extend(leaf.err());
+            count < leaves_max
+        });
+        if let [_, behind @ ..] = &missing[..]
+            && !behind.is_empty()
+        {
+            let pointers: Vec<BlockPointer> = behind.iter().map(|wanted| wanted.pointer).collect();
+            self.nodes.store.bring(&pointers);
+        }
+    }
+
+    /// Reads the leaves of a range that are not in memory, side by side, if the one that holds
+    /// `from` is part of what the next sync writes, and there are `leaves_max` of them at most.
+    /// Then [`Tree::gather`] finds all of them.
+    pub fn read_to_gather(&self, from: &[u8], to: &[u8], leaves_max: usize) {
+        if unread::is_strict() || !self.nodes.store.keeps() {
+            return;
+        }
+        let (mut missing, mut count, mut is_first_dirty) = (Vec::new(), 0, false);
+        self.visit_leaves(from, to, |leaf| {
+            count += 1;
+            is_first_dirty |= count == 1 && leaf.as_ref().is_ok_and(|cursor| cursor.is_at_dirty());
+            missing.extend(leaf.err());
+            is_first_dirty && count <= leaves_max
+        });
+        if is_first_dirty && count <= leaves_max && !missing.is_empty() {
+            // An error is told to the reader that asks for it.
+            _ = self.nodes.read_many(&missing);
+        }
+    }
+
+    /// The next sync writes all leaves of a range that are in memory, changed or not, if it writes
+    /// the one that holds `from` anyway and there are `leaves_max` of them at most: so they lie
+    /// together. Reads nothing. While nobody changes the tree.
+    pub fn gather(&self, from: &[u8], to: &[u8], leaves_max: usize) {
+        let (mut held, mut same) = (HeldNodes::default(), Vec::new());
+        let (mut count, mut is_first_dirty) = (0, false);
+        self.visit_leaves(from, to, |leaf| {
+            count += 1;
+            if let Ok(cursor) = leaf {
+                is_first_dirty |= count == 1 && cursor.is_at_dirty();
+                if !cursor.is_at_dirty() {
+                    same.extend(cursor.first_entry());
+                    cursor.each_stored(|pointer, node| held.insert(pointer, Arc::clone(node)));
+                }
+            }
+            is_first_dirty && count <= leaves_max
+        });
+        if !is_first_dirty || count > leaves_max || same.is_empty() {
+            return;
+        }
+        // An entry that stays as it is makes its leaf a changed one.
+        let changes: Vec<Change<'_>> = same.iter().map(|(key, value)| Change::Insert(key, value)).collect();
+        // It cannot fail, as all nodes are held; if it did, the leaves would stay where they are.
+        if let Ok((mut state, _)) = self.survey(&changes, &mut held) {
+            self.apply(&mut state, &changes, &mut held);
+        }
+    }
+
+    /// Shows the leaves of a range in order, each as a cursor that is there or as what is to be
+    /// read, until the function says no or a node above a leaf is not in memory. Reads nothing.
+    fn visit_leaves(&self, from: &[u8], to: &[u8], mut f: impl FnMut(Result<&Cursor, Wanted>) -> bool) {
+        let look = || {
+            let (mut key, mut cursor) = (from.to_vec(), Cursor::new(self));
+            loop {
+                let (behind, goes_on) = match cursor.descend_to_key(self, &key) {
+                    Ok(Some(_)) => (cursor.behind(), f(Ok(&cursor))),
+                    Err(LoadError::Unread(wanted)) if wanted.pointer.level == 0 => {
+                        (wanted.upper.clone(), f(Err(*wanted)))
+                    }
+                    Ok(None) | Err(_) => return Err::<(), ()>(()),
+                };
+                match behind {
+                    Some(behind) if goes_on && behind.as_slice() < to => key = behind,
+                    _ => return Err(()),
+                }
+            }
+        };
+        _ = Attempts::new().attempt(look);
+    }
+
     /// In an operation that reads nothing: fails if making these changes would miss a node, so that
     /// an operation of several batches can look at all before it makes the first. In strictly
     /// ascending order of their keys.

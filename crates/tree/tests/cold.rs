@@ -19,8 +19,12 @@ fn key(number: u64) -> Vec<u8> {
 
 /// A stored tree of so many keys.
 fn stored(count: u64) -> (Arc<CountingStore>, Option<BlockPointer>) {
+    stored_in(count, SMALL)
+}
+
+fn stored_in(count: u64, options: Options) -> (Arc<CountingStore>, Option<BlockPointer>) {
     let store = CountingStore::new();
-    let tree = Tree::create(store.clone(), NodeCache::new(1 << 20), SMALL);
+    let tree = Tree::create(store.clone(), NodeCache::new(1 << 20), options);
     (0..count).for_each(|number| assert_eq!(tree.insert(&key(number), &key(number)).unwrap(), None));
     let root = tree.sync(&tree.snapshot()).unwrap();
     (store, root)
@@ -29,6 +33,13 @@ fn stored(count: u64) -> (Arc<CountingStore>, Option<BlockPointer>) {
 fn cold(count: u64, cache_bytes: usize) -> (Arc<CountingStore>, Tree) {
     let (store, root) = stored(count);
     let tree = Tree::open(store.clone(), NodeCache::new(cache_bytes), root, SMALL);
+    (store, tree)
+}
+
+/// The same with one node above some 25 leaves of 400 keys.
+fn cold_and_flat() -> (Arc<CountingStore>, Tree) {
+    let (store, root) = stored_in(10_000, Options::META);
+    let tree = Tree::open(store.clone(), NodeCache::new(1 << 20), root, Options::META);
     (store, tree)
 }
 
@@ -211,4 +222,66 @@ fn a_walk_pins_the_node_where_it_stands() {
     assert!(pinned >= 1, "{pinned}");
     drop(walk);
     assert_eq!(cache.statistics().pinned, 0);
+}
+
+/// A path goes on to keys behind the one it has found: what lies there is asked for beside it, once
+/// the first leaf is missing, and nobody waits for it.
+#[test]
+fn leaves_behind_one_that_is_missing_are_brought() {
+    let (store, tree) = cold_and_flat();
+    let brought = || store.statistics().nodes_brought;
+    // Which leaves they are is not known without the nodes above.
+    tree.bring_behind(&key(0), &key(9_000), 5);
+    assert_eq!((brought(), rounds(&store)), (0, 0));
+    tree.get(&key(5_000)).unwrap();
+    let before = rounds(&store);
+    tree.bring_behind(&key(5_500), &key(9_000), 5);
+    assert_eq!((brought(), rounds(&store)), (4, before), "the first is read by who wants it");
+    tree.bring_behind(&key(5_000), &key(9_000), 5);
+    tree.bring_behind(&key(6_000), &key(6_001), 5);
+    without_reading(|| {
+        tree.bring_behind(&key(5_500), &key(9_000), 5);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    assert_eq!(brought(), 4, "a leaf that is here, a range of one leaf, an operation that reads nothing");
+}
+
+#[test]
+fn leaves_of_a_range_are_written_together_once_the_first_is_written() {
+    let (store, tree) = cold_and_flat();
+    let (from, to) = (key(0), key(1_200));
+    let written = |act: &dyn Fn()| {
+        act();
+        let before = store.statistics().nodes_written;
+        tree.sync(&tree.snapshot()).unwrap();
+        store.audit(&tree);
+        store.statistics().nodes_written - before
+    };
+    let change = || drop(tree.insert(&from, b"changed").unwrap());
+    let alone = written(&change);
+    let gather = |leaves_max| {
+        let before = rounds(&store);
+        tree.gather(&from, &to, leaves_max);
+        assert_eq!(rounds(&store), before, "it reads nothing");
+    };
+    let gather_changed = |leaves_max| {
+        change();
+        gather(leaves_max);
+    };
+    assert_eq!(written(&|| gather_changed(8)), alone, "the others are not in memory");
+    let read = |leaves_max| {
+        let before = rounds(&store);
+        tree.read_to_gather(&from, &to, leaves_max);
+        rounds(&store) - before
+    };
+    assert_eq!(read(8), 0, "nothing was changed");
+    change();
+    assert_eq!((read(1), read(8), read(8)), (0, 1, 0), "too many leaves; side by side; they are here");
+    let together = written(&|| gather(8));
+    assert!((alone + 2..alone + 5).contains(&together), "{together} nodes, {alone} alone");
+    assert_eq!(written(&|| gather(8)), 0, "nothing was changed");
+    assert_eq!(written(&|| gather_changed(1)), alone, "too many leaves");
+    let found: Vec<_> = tree.range::<Vec<u8>>(..).map(|item| item.unwrap()).collect();
+    assert_eq!((found.len(), &found[0].1[..], &found[600].1), (10_000, &b"changed"[..], &key(600)));
 }
