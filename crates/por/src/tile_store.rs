@@ -17,13 +17,13 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use steadfast_crypto::{BlockKeys, Key, hash};
 use steadfast_device::objects::{Below, Store};
 use steadfast_device::{Device, Error as DeviceError, ObjectDevice, SegmentPlace};
-use steadfast_env::{Env, Random};
+use steadfast_env::{Env, Job, Tasks};
 use steadfast_format::parity::{ParitySegment, ParityTileStore};
 use steadfast_format::{PoolGuid, SegmentId, Stamp};
 
@@ -37,6 +37,8 @@ use crate::tile::Tile;
 const FOLDER: &str = "parity";
 /// Number of the store of tiles in the inner code.
 const STORE: u16 = 1;
+/// Objects of a step that are read, or put, side by side at most: those of a step's spare slots.
+const AT_ONCE: usize = 8;
 /// Stale objects that are read between two looks at other work.
 const LEAVE_AT_ONCE: usize = 16;
 /// Objects that are deleted between two looks at other work: a request of most stores.
@@ -61,13 +63,12 @@ pub fn create_at_store(
     creation: &Creation<'_>,
     address: &str,
     stores: OpenStore<'_>,
-    random: &dyn Random,
+    env: &Env,
 ) -> Result<ParityDevice> {
     // Before anything of the medium is lost.
     let store = opened(address, stores)?;
-    let attach =
-        |place: &ParityTileStore, inner, key| attached(place, Arc::clone(&store), inner, key, random);
-    ParityDevice::create_away(medium, creation, address, &attach, random)
+    let attach = |place: &ParityTileStore, inner, key| attached(place, Arc::clone(&store), inner, key, env);
+    ParityDevice::create_away(medium, creation, address, &attach, &*env.random)
 }
 
 /// Opens the parity device of a pool, and the store of its tiles if they lie at one. Nothing is
@@ -80,12 +81,12 @@ pub fn open_parity(
     pool: PoolGuid,
     key: Option<&Key>,
     stores: OpenStore<'_>,
-    random: &dyn Random,
+    env: &Env,
 ) -> Result<ParityDevice> {
     let attach = |place: &ParityTileStore, inner, key| {
-        attached(place, opened(&place.address, stores)?, inner, key, random)
+        attached(place, opened(&place.address, stores)?, inner, key, env)
     };
-    ParityDevice::open_away(medium, pool, key, &attach, random)
+    ParityDevice::open_away(medium, pool, key, &attach, &*env.random)
 }
 
 fn attached(
@@ -93,9 +94,9 @@ fn attached(
     store: Arc<dyn Store>,
     inner: ParityDevice,
     key: Key,
-    random: &dyn Random,
+    env: &Env,
 ) -> Result<Arc<dyn Bodies>> {
-    Ok(Arc::new(TileStore::new(place, store, inner, key, random)?))
+    Ok(Arc::new(TileStore::new(place, store, inner, key, env)?))
 }
 
 fn opened(address: &str, stores: OpenStore<'_>) -> Result<Arc<dyn Store>> {
@@ -117,6 +118,8 @@ pub struct TileStore {
     keys: BlockKeys,
     pool: PoolGuid,
     address: String,
+    tasks: Arc<dyn Tasks>,
+    at_once: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -152,8 +155,9 @@ impl TileStore {
         store: Arc<dyn Store>,
         inner: ParityDevice,
         key: Key,
-        random: &dyn Random,
+        env: &Env,
     ) -> Result<TileStore> {
+        let random = &env.random;
         let folder: Arc<dyn Store> = Arc::new(Below::new(store, format!("{FOLDER}/{:016x}", place.folder)));
         let mut writer = [0; 16];
         random.fill(&mut writer);
@@ -165,7 +169,66 @@ impl TileStore {
         let keys = BlockKeys::new(key, &|out: &mut [u8]| random.fill(out));
         let (pool, address) = (place.pool, place.address.clone());
         let state = Mutex::new(State { sweep_at: Some(0), ..State::default() });
-        Ok(TileStore { store, inner, keys, pool, address, state })
+        let (tasks, at_once) = (Arc::clone(&env.tasks), AtomicUsize::new(AT_ONCE));
+        Ok(TileStore { store, inner, keys, pool, address, tasks, at_once, state })
+    }
+
+    /// A step of a pass may keep so many bytes of bodies in memory: of each tile the former body
+    /// and the new one.
+    pub fn set_memory(&self, bytes: u64) {
+        let at_once = usize::try_from(bytes).unwrap_or(usize::MAX) / (2 * SEALED);
+        self.at_once.store(at_once.clamp(1, AT_ONCE), Ordering::Relaxed);
+    }
+
+    /// Does some work for each number below `count`, side by side. The answers in their order.
+    fn each<T: Send>(&self, count: usize, work: impl Fn(usize) -> Result<T> + Sync) -> Vec<Result<T>> {
+        let answers: Vec<Mutex<Option<Result<T>>>> = (0..count).map(|_| Mutex::default()).collect();
+        let jobs = answers.iter().enumerate().map(|(at, answer)| -> Job<'_> {
+            let work = &work;
+            Box::new(move || *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(work(at)))
+        });
+        self.tasks.run_waiting(jobs.collect());
+        let answers =
+            answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner));
+        answers.map(|answer| answer.expect("each job has ended")).collect()
+    }
+
+    /// Notes how requests that ran side by side did: the first that failed tells.
+    fn noted_all<T>(&self, answers: &[Result<T>]) {
+        let failed = answers.iter().find_map(|answer| answer.as_ref().err());
+        let trouble = failed.map(|error| match error {
+            Error::TileStore { source } => source.to_string(),
+            Error::Inner { reason } => reason.clone(),
+            error => error.to_string(),
+        });
+        self.state().trouble = trouble;
+    }
+
+    fn put(&self, sealed: &[u8]) -> Result<[u8; 32]> {
+        let hash = hash(sealed);
+        let name = name_of(&hash);
+        self.state().under_way.insert(name);
+        let put = self.store.put_segment(Self::place(name), sealed);
+        let is_covered = self.store.is_covered(name);
+        if put.is_err() || !is_covered {
+            // It may be there all the same. Cells leave the inner code while their bytes are
+            // at hand.
+            self.give_up(name, sealed, 0);
+        }
+        put.map_err(|source| Error::TileStore { source })?;
+        if !is_covered {
+            return Err(Error::Inner { reason: self.store.left_out().unwrap_or_default() });
+        }
+        Ok(hash)
+    }
+
+    fn read(&self, hash: &[u8; 32]) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; SEALED];
+        match self.store.read_segment(Self::place(name_of(hash)), 0, &mut bytes) {
+            Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => Ok(Vec::new()),
+            Err(source) => Err(Error::TileStore { source }),
+            Ok(()) => Ok(bytes),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -359,38 +422,35 @@ impl TileStore {
 }
 
 impl Bodies for TileStore {
-    fn put(&self, map: u64, tile: u32, bytes: &[u8]) -> Result<[u8; 32]> {
+    fn at_once(&self) -> usize {
+        self.at_once.load(Ordering::Relaxed)
+    }
+
+    fn sealed(&self, map: u64, tile: u32, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = with_room_for_the_tag(bytes);
         let Stamp { salt, counter } = self.keys.seal(&self.bound(map, tile), &mut bytes);
         let mut sealed = Vec::with_capacity(SEALED);
         sealed.extend_from_slice(&salt);
         sealed.extend_from_slice(&counter.to_le_bytes());
         sealed.append(&mut bytes);
-        let hash = hash(&sealed);
-        let name = name_of(&hash);
-        self.state().under_way.insert(name);
-        let put = self.store.put_segment(Self::place(name), &sealed);
-        let is_covered = self.store.is_covered(name);
-        if put.is_err() || !is_covered {
-            // It may be there all the same. Cells leave the inner code while their bytes are
-            // at hand.
-            self.give_up(name, &sealed, 0);
-        }
-        self.noted(put)?;
-        if !is_covered {
-            let reason = self.store.left_out().unwrap_or_default();
-            self.state().trouble = Some(reason.clone());
-            return Err(Error::Inner { reason });
-        }
-        Ok(hash)
+        sealed
     }
 
-    fn read(&self, hash: &[u8; 32]) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; SEALED];
-        match self.store.read_segment(Self::place(name_of(hash)), 0, &mut bytes) {
-            Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => Ok(Vec::new()),
-            read => self.noted(read).map(|()| bytes),
+    fn put_each(&self, sealed: &[Vec<u8>]) -> (Vec<Option<[u8; 32]>>, Result<()>) {
+        let put = self.each(sealed.len(), |at| self.put(&sealed[at]));
+        self.noted_all(&put);
+        let (mut hashes, mut outcome) = (Vec::with_capacity(put.len()), Ok(()));
+        for put in put {
+            hashes.push(put.as_ref().ok().copied());
+            outcome = outcome.and(put.map(drop));
         }
+        (hashes, outcome)
+    }
+
+    fn read_each(&self, hashes: &[[u8; 32]]) -> Result<Vec<Vec<u8>>> {
+        let read = self.each(hashes.len(), |at| self.read(&hashes[at]));
+        self.noted_all(&read);
+        read.into_iter().collect()
     }
 
     fn opened(&self, map: u64, tile: u32, sealed: &[u8]) -> Option<Vec<u8>> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, Request, Store, StoreFault};
@@ -39,15 +40,14 @@ fn opened(medium: &False, store: &Shared, seed: u64) -> Result<ParityDevice, Err
         assert_eq!(address, ADDRESS);
         Ok(Arc::clone(store))
     };
-    open_parity(Box::new(medium.clone()), POOL, None, &stores, &*Env::seeded(seed).random)
+    open_parity(Box::new(medium.clone()), POOL, None, &stores, &Env::seeded(seed))
 }
 
 fn made(creation: &Creation<'_>, store: &Shared) -> (False, ParityDevice) {
     let bytes = Creation { is_away: true, ..*creation }.bytes();
     let medium = False::new(bytes);
     let stores = |_: &str| Ok(Arc::clone(store));
-    let random = Env::seeded(1).random;
-    let device = create_at_store(Box::new(medium.clone()), creation, ADDRESS, &stores, &*random);
+    let device = create_at_store(Box::new(medium.clone()), creation, ADDRESS, &stores, &Env::seeded(1));
     (medium, device.unwrap())
 }
 
@@ -379,6 +379,70 @@ fn a_delete_that_waits_reads_nothing() {
     assert_eq!(reads(), before + 2);
 }
 
+/// Counts the requests of a kind that are under way at once.
+#[derive(Default)]
+struct Gate {
+    /// Under way now, and the most there were.
+    counts: Mutex<(usize, usize)>,
+    came: Condvar,
+}
+
+impl Gate {
+    /// A request comes, and goes when so many were under way at once, or in vain after a while.
+    fn pass(&self, wanted: usize) {
+        let mut counts = self.counts.lock().unwrap();
+        counts.0 += 1;
+        counts.1 = counts.1.max(counts.0);
+        self.came.notify_all();
+        let is_missing = |counts: &mut (usize, usize)| counts.1 < wanted;
+        counts = self.came.wait_timeout_while(counts, Duration::from_secs(5), is_missing).unwrap().0;
+        counts.0 -= 1;
+    }
+
+    fn most(&self) -> usize {
+        std::mem::take(&mut self.counts.lock().unwrap().1)
+    }
+}
+
+/// The objects of a step are read side by side, and put side by side, as many as memory holds.
+#[test]
+fn a_step_pays_a_round_trip_for_all_its_tiles() {
+    let tiles = MemoryStore::new("tiles");
+    let gates: Arc<[Gate; 2]> = Arc::default();
+    let wanted = Arc::new(AtomicUsize::new(8));
+    let (of_hook, of_wanted) = (Arc::clone(&gates), Arc::clone(&wanted));
+    let handle = tiles.handle(move |request| {
+        let wanted = of_wanted.load(Ordering::Relaxed);
+        match request.operation {
+            Operation::Read => of_hook[0].pass(wanted),
+            Operation::Write => of_hook[1].pass(wanted),
+            _ => {}
+        }
+        None
+    });
+    let (medium, device) = made(&THIRTY, &(Arc::new(tiles.handle(|_| None)) as Shared));
+    drop(device);
+    let handle = Arc::new(handle) as Shared;
+    let stores = |_: &str| Ok(Arc::clone(&handle));
+    let mut device = open_parity(Box::new(medium), POOL, None, &stores, &Env::real()).unwrap();
+    let mut given = Given::default();
+    let mut pass = |device: &mut ParityDevice, id| {
+        given.add(device, id, 90 * PAYLOAD).unwrap();
+        device.pass().unwrap();
+        (gates[0].most(), gates[1].most())
+    };
+    // Those of the first pass were never stored.
+    assert_eq!(pass(&mut device, 1), (0, 8));
+    assert_eq!(pass(&mut device, 2), (8, 8));
+    tile_store(&device).unwrap().set_memory(60 << 20);
+    wanted.store(3, Ordering::Relaxed);
+    assert_eq!(pass(&mut device, 3), (3, 3));
+    tile_store(&device).unwrap().set_memory(1);
+    wanted.store(1, Ordering::Relaxed);
+    assert_eq!(pass(&mut device, 4), (1, 1));
+    given.check(&is_tidy(device, &tiles, 30));
+}
+
 trait IntoId {
     fn into_id(self) -> steadfast_format::SegmentId;
 }
@@ -421,7 +485,7 @@ fn a_code_at_a_store_is_made_anew() {
     let device = opened(&medium, &(Arc::new(tiles) as Shared), 5).unwrap();
     assert_eq!(device.segments().count(), 2);
     let refused = |_: &str| Err(io::Error::other("no keys"));
-    let found = open_parity(Box::new(medium), POOL, None, &refused, &*Env::seeded(5).random);
+    let found = open_parity(Box::new(medium), POOL, None, &refused, &Env::seeded(5));
     let Err(Error::NoTileStore { address, reason }) = found else { panic!("it is refused") };
     assert_eq!((&*address, &*reason), (ADDRESS, "no keys"));
 
@@ -559,7 +623,7 @@ fn tiles_of_a_code_that_is_given_up_stay_until_a_header_is_without_it() {
     medium.0.lock().unwrap().size_max = 2 * end;
     let stores = |_: &str| Ok(Arc::clone(&plain));
     let failing = Box::new(Failing(medium.clone(), end + 2 * BLOCK as u64));
-    let mut device = open_parity(failing, POOL, None, &stores, &*random).unwrap();
+    let mut device = open_parity(failing, POOL, None, &stores, &Env::seeded(7)).unwrap();
     let mut given = Given::default();
     given.add(&mut device, 1, 90 * PAYLOAD).unwrap();
     device.pass().unwrap();

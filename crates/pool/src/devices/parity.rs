@@ -70,6 +70,8 @@ const PASS: Duration = Duration::from_secs(30);
 const PASS_TILES: u64 = 2;
 /// Time for which they wait for each tile that lies at a store, whose traffic may cost.
 const PASS_AWAY: Duration = Duration::from_secs(30);
+/// A step of a pass over tiles at a store has a part of the memory of the caches.
+const CACHES_PART: u64 = 4;
 /// Pause between two steps of work that is in no hurry.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time between two looks at a journal that grows.
@@ -270,7 +272,7 @@ pub(crate) fn find(
 ) -> Option<FoundParity> {
     let aux = config.aux.iter().find(|aux| aux.class == AuxClass::Parity)?;
     let opened = open(&aux.path).map_err(|error| error.to_string()).and_then(|medium| {
-        let code = open_parity(medium, config.pool, key, stores, &*env.random);
+        let code = open_parity(medium, config.pool, key, stores, env);
         code.map(|code| Arc::new(RwLock::new(code))).map_err(|error| error.to_string())
     });
     Some(opened)
@@ -395,7 +397,7 @@ impl Devices {
         let random = &*self.core.env.random;
         let code = match wish.tiles {
             None => ParityDevice::create(medium, &creation, random),
-            Some((address, stores)) => create_at_store(medium, &creation, address, stores, random),
+            Some((address, stores)) => create_at_store(medium, &creation, address, stores, &self.core.env),
         };
         let code =
             code.map_err(|source| Error::Parity { pool, path: path.to_owned(), source: Box::new(source) })?;
@@ -663,6 +665,12 @@ impl Devices {
             if !is_due && since < least {
                 return Ok(Some(least - since));
             }
+        }
+        if let Some(bodies) = tile_store(&reading(code)) {
+            let nodes = self.core.caches.nodes.bytes_max() as u64;
+            let content = self.core.blockio.statistics().cache_bytes_max;
+            let caches = nodes + content + self.core.space.chunk_use().bytes_max;
+            bodies.set_memory(caches / CACHES_PART);
         }
         let stepped = self.step_of_pass(parity, code, is_pressing);
         match stepped {

@@ -28,19 +28,27 @@ pub(crate) const MORE: u64 = 24;
 
 /// Bodies of tiles at a store.
 pub trait Bodies: Any + Send + Sync {
-    /// Stores a tile's bytes as a new object, which is durable then, and covered but for the next
-    /// flush of the medium. Gives the hash for its head. It counts as on its way until
-    /// [`Bodies::named`], [`Bodies::give_up`] or [`Bodies::retire`].
+    /// Bodies that memory holds at once.
+    fn at_once(&self) -> usize;
+
+    /// The body of a tile's bytes.
+    fn sealed(&self, map: u64, tile: u32, bytes: &[u8]) -> Vec<u8>;
+
+    /// Stores bodies as new objects, side by side. Those that succeed are durable then, and covered
+    /// but for the next flush of the medium. Gives the hash of each for its head, if it was stored.
+    /// They count as on their way until [`Bodies::named`], [`Bodies::give_up`] or
+    /// [`Bodies::retire`].
     ///
     /// # Errors
-    /// The store, or the code over it, does not take it. Nothing of it stays.
-    fn put(&self, map: u64, tile: u32, bytes: &[u8]) -> Result<[u8; 32]>;
+    /// The store, or the code over it, does not take some. Nothing of these stays.
+    fn put_each(&self, sealed: &[Vec<u8>]) -> (Vec<Option<[u8; 32]>>, Result<()>);
 
-    /// Bytes of a body as the store has them, not checked yet; none if it does not have it.
+    /// Bytes of bodies as the store has them, read side by side and not checked yet; none of those
+    /// that it does not have.
     ///
     /// # Errors
     /// The store does not answer.
-    fn read(&self, hash: &[u8; 32]) -> Result<Vec<u8>>;
+    fn read_each(&self, hashes: &[[u8; 32]]) -> Result<Vec<Vec<u8>>>;
 
     /// A tile's own bytes, of stored ones whose hash is right. `None` if they are of another tile.
     fn opened(&self, map: u64, tile: u32, stored: &[u8]) -> Option<Vec<u8>>;

@@ -229,6 +229,8 @@ impl ParityDevice {
         let needs_all = matches!(passing.change, Change::Switch);
         let (cut, window) = (passing.end, Arc::clone(&passing.window));
         let spare = self.code(which).map_or(1, |code| code.slots.spare().max(1)) as usize;
+        let held = self.now.source.bodies.as_ref().map_or(spare, |bodies| bodies.at_once());
+        let spare = spare.min(held);
         let Work { cells, behind } = passing.work(which);
         let group = behind.split_off(behind.len().saturating_sub(spare)).into_iter().rev();
         let group: Vec<(u32, Sum)> =
@@ -253,7 +255,7 @@ impl ParityDevice {
         let tiles = group.into_iter().map(|(tile, sum)| {
             let (before, slot) = (*code.tile(tile), code.free.pop());
             let slot = slot.expect("as many spare slots as tiles of a group");
-            Taken { tile, before, slot, sum, hash: None, former: None }
+            Taken { tile, before, slot, sum, hash: None, read: None, former: None }
         });
         let tiles = tiles.collect();
         let (number, slots, pass) = (code.number, code.slots, self.header.sequence + 1);

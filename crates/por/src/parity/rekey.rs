@@ -159,8 +159,9 @@ impl ParityDevice {
     /// next code was given up.
     pub fn begin_made(&mut self, made: &mut MadeTiles) -> Option<Step> {
         let next = self.now.next.as_ref().filter(|next| next.code.number == made.number)?;
-        let spare = next.code.slots.spare().max(1);
-        let group = made.tiles.split_off(made.tiles.len().saturating_sub(spare as usize));
+        let spare = next.code.slots.spare().max(1) as usize;
+        let held = self.now.source.bodies.as_ref().map_or(spare, |bodies| bodies.at_once());
+        let group = made.tiles.split_off(made.tiles.len().saturating_sub(spare.min(held)));
         if group.is_empty() {
             return None;
         }

@@ -130,7 +130,7 @@ impl Source {
     pub fn read_tile(&self, slots: Slots, stored: &Stored) -> Result<Option<Buffer>> {
         let Some(slot) = stored.slot else { return Ok(None) };
         if let Some(bodies) = &self.bodies {
-            return bodies.read(&stored.hash).map(|bytes| Some(bytes.into()));
+            return Ok(bodies.read_each(&[stored.hash])?.pop().map(Buffer::from));
         }
         let mut bytes = Buffer::to_fill(Tile::SIZE);
         self.read_into(slots.slot(slot) + BLOCK, &mut bytes)?;

@@ -131,7 +131,9 @@ pub(super) struct Taken {
     pub sum: Sum,
     /// Hash of what is stored: once there is one, the slot has it, or the store.
     pub hash: Option<[u8; 32]>,
-    /// Bytes of the former body at the store.
+    /// The former body as the store has it, until it is used.
+    pub read: Option<Vec<u8>>,
+    /// The former body, which is the one that its head names.
     pub former: Option<Vec<u8>>,
 }
 
@@ -245,7 +247,18 @@ impl Tiles {
     }
 
     /// Stores some tiles. Their cells are read together; the tiles pass through memory one by one.
+    /// Where they lie at a store, the former bodies are read side by side, and the new ones are put
+    /// side by side: a round trip each.
     fn store_some(&self, source: &Source, tiles: &mut [Taken]) -> Result<()> {
+        if let Some(bodies) = &source.bodies {
+            let is_there =
+                |taken: &&mut Taken| matches!(taken.sum, Sum::With(_)) && taken.before.slot.is_some();
+            let mut former: Vec<&mut Taken> = tiles.iter_mut().filter(is_there).collect();
+            let hashes: Vec<[u8; 32]> = former.iter().map(|taken| taken.before.hash).collect();
+            let read = bodies.read_each(&hashes)?;
+            former.iter_mut().zip(read).for_each(|(taken, read)| taken.read = Some(read));
+        }
+        let (mut away, mut sealed) = (Vec::new(), Vec::new());
         let mut sums: Vec<Collected> = tiles.iter().map(Collected::of).collect();
         self.add_window(source, tiles, &mut sums)?;
         for (taken, collected) in tiles.iter_mut().zip(sums) {
@@ -259,13 +272,17 @@ impl Tiles {
             drop(batch);
             let bytes = tile.stored_bytes();
             if let Some(bodies) = &source.bodies {
-                taken.hash = Some(bodies.put(self.number, taken.tile, bytes)?);
+                sealed.push(bodies.sealed(self.number, taken.tile, bytes));
+                away.push(taken);
                 continue;
             }
             self.write(source, self.slots.slot(taken.slot) + BLOCK, bytes)?;
             taken.hash = Some(hash(bytes));
         }
-        Ok(())
+        let Some(bodies) = &source.bodies else { return Ok(()) };
+        let (hashes, outcome) = bodies.put_each(&sealed);
+        away.into_iter().zip(hashes).for_each(|(taken, hash)| taken.hash = hash);
+        outcome
     }
 
     /// A tile as it is stored. One of the next code that is damaged is made again; the code does
@@ -274,14 +291,21 @@ impl Tiles {
         let tile = match &mut taken.sum {
             Sum::Damaged => None,
             Sum::Made(tile) => tile.take(),
-            Sum::With(_) => match source.read_tile(self.slots, &taken.before)? {
-                None => Some(Tile::empty()),
-                Some(bytes) => {
-                    let is_right = taken.before.check(taken.tile, &bytes).is_ok();
-                    taken.former = source.bodies.as_ref().filter(|_| is_right).map(|_| bytes.to_vec());
-                    let opened = is_right.then(|| source.opened(self.number, taken.tile, bytes));
-                    opened.and_then(Result::ok).map(Tile::from_bytes)
+            Sum::With(_) => match (&source.bodies, taken.read.take()) {
+                (Some(bodies), Some(read)) => {
+                    let is_right = taken.before.check(taken.tile, &read).is_ok();
+                    taken.former = is_right.then_some(read);
+                    let former = taken.former.as_ref();
+                    let opened = former.and_then(|read| bodies.opened(self.number, taken.tile, read));
+                    opened.map(|bytes| Tile::from_bytes(bytes.into()))
                 }
+                _ => match source.read_tile(self.slots, &taken.before)? {
+                    None => Some(Tile::empty()),
+                    Some(bytes) => {
+                        let is_right = taken.before.check(taken.tile, &bytes).is_ok();
+                        is_right.then(|| Tile::from_bytes(bytes))
+                    }
+                },
             },
         };
         if tile.is_none() {
