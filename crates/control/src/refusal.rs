@@ -433,6 +433,8 @@ codes! {
         "`steadfast store clean -n {store}` counts the objects and removes none.";
     StoreBudget "STORE-BUDGET" "At 80 % of a budget, work that only costs waits: scrub, rebalance, trim, cleaning beyond need, the search for damaged files; where `egressbudget` is reached, reading ahead too. Programs read and write as before, beyond 100 % too."
         "Wait until the day or month turns (UTC), or raise the budget: `zpool set {property}=VALUE {pool}`; `none` removes it.";
+    TilesLeft "TILES-LEFT" "Objects that only a parity device needs stay at the store of its tiles, where space is paid for."
+        "If nobody needs them any more, type `steadfast store clean -f '{store}'`.";
     StoreFailed "STORE-FAILED" "A store of objects refused a request, or could not be reached."
         "Do what the message advises, then try again."
         "The message names the operation, the object, and the store's status, code and number of the request.";

@@ -243,6 +243,23 @@ mod tests {
         std::fs::remove_dir_all(folder).expect("removed");
     }
 
+    /// As `zpool remove` and `zpool destroy` tell it to be typed.
+    #[test]
+    fn tiles_go_by_the_address_of_their_folder() {
+        let folder = std::env::temp_dir().join(format!("steadfast-clean-tiles-{}", std::process::id()));
+        let tile = object_names::segment(steadfast_format::SegmentId(0x12_3456_789a_bcde));
+        let names = [format!("parity/00000000000000aa/{tile}"), format!("parity/00000000000000bb/{tile}")];
+        for name in &names {
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, b"12345").expect("written");
+        }
+        let address = format!("file://{}/parity/00000000000000aa", folder.display());
+        assert_eq!(clean(&address, false, true).unwrap().objects, 1);
+        assert_eq!(names.map(|name| folder.join(name).exists()), [false, true]);
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
+
     #[test]
     fn roots_go_first_and_epochs_last() {
         assert!(turn("pool/epoch/00000000000000000001") > turn("pool/label/00000001-0000000000000007"));

@@ -75,7 +75,8 @@ pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::lost_content::{LostContent, LostNode};
 pub use crate::devices::offline::Offline;
 pub use crate::devices::parity::{
-    Agent, AskAgent, LOSS_PPM, LOSSES_PPM, NoSum, ParityStatus, ParityWish, Recovered, Rekeyed, check_parity,
+    Agent, AskAgent, LOSS_PPM, LOSSES_PPM, NoSum, ParityStatus, ParityWish, Recovered, Rekeyed, TilesLeft,
+    check_parity,
 };
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, RootAge, check_copies, check_unoccupied, erase, label_of, mark_destroyed,

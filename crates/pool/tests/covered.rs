@@ -337,6 +337,55 @@ fn a_store_of_tiles_that_hangs_holds_up_no_other_upkeep() {
     pool.export().expect("exported");
 }
 
+/// Tiles of a parity device that is not in use go with it, or it says where they stay.
+#[test]
+fn tiles_of_a_device_that_is_not_in_use_go_with_it() {
+    for (seed, answers, is_there) in [(35, true, true), (36, false, true), (37, true, false)] {
+        let world = World::new(seed);
+        world.corner.put(PATH, 192 * MIB);
+        let tiles = MemoryStore::new("tiles");
+        let lend = || *world.corner.2.lock().unwrap() = Some(tiles.handle(|_| None));
+        let pool = world.create();
+        lend();
+        let stores = |address: &str| world.corner.tiles(address);
+        let wish = ParityWish { tiles: Some((TILES, &stores)), ..ParityWish::of(LOSS_PPM) };
+        let medium = world.corner.parity(PATH).expect("a file");
+        pool.devices().add_parity_for(wish, PATH, medium, false, false).expect("a parity device");
+        let old = world.corner.bytes(PATH);
+        fill(&pool, 0..4);
+        {
+            let (fs, _open) = mount(&pool, "tank");
+            fs.unlink(ROOT, b"file 0").expect("removed");
+        }
+        until(&pool, "a pass ends", || tiles.names().len() == 1);
+        let place = pool.devices().tiles_place().expect("at a store");
+        assert!(tiles.names()[0].starts_with(&place["s3://tiles/".len()..]), "{place}: {:?}", tiles.names());
+        pool.export().expect("exported");
+        drop(pool);
+        world.corner.put_back(PATH, &old);
+        if !is_there {
+            world.corner.0.lock().unwrap().remove(PATH);
+        }
+        lend();
+        let pool = world.import(2);
+        assert!(parity(&pool).trouble.is_some());
+        if answers {
+            lend();
+        } else {
+            *world.corner.2.lock().unwrap() = None;
+        }
+        let medium = Some(world.corner.parity(PATH));
+        let left = pool.devices().remove_parity_with(PATH, medium, &stores).expect("removed");
+        match (answers, is_there) {
+            (true, true) => assert!(left.is_none() && tiles.names().is_empty(), "{left:?}"),
+            (false, _) => {
+                assert_eq!((left.expect("they stay").place, tiles.names().len()), (Some(place), 1));
+            }
+            (true, false) => assert_eq!(left.expect("nobody knows").place, None),
+        }
+    }
+}
+
 /// Without the keys of the store of the tiles at an import the journal goes on, and passes wait
 /// until the keys are there.
 #[test]

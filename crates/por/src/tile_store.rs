@@ -16,6 +16,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -104,6 +105,55 @@ fn opened(address: &str, stores: OpenStore<'_>) -> Result<Arc<dyn Store>> {
         .map_err(|error| Error::NoTileStore { address: address.to_owned(), reason: error.to_string() })
 }
 
+/// Place of the tiles of a parity device at a store.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TilesPlace {
+    /// Address of the store.
+    pub address: String,
+    /// Folder below it that has nothing else.
+    pub folder: String,
+}
+
+impl TilesPlace {
+    fn of(place: &ParityTileStore) -> TilesPlace {
+        TilesPlace { address: place.address.clone(), folder: format!("{FOLDER}/{:016x}", place.folder) }
+    }
+
+    /// The place of the tiles of a pool's parity device, if they lie at a store. Needs no key.
+    ///
+    /// # Errors
+    /// It is none, another pool's, or damaged.
+    pub fn on(medium: &dyn Medium, pool: PoolGuid) -> Result<Option<TilesPlace>> {
+        Ok(ParityDevice::place_of_tiles(medium, pool)?.as_ref().map(TilesPlace::of))
+    }
+
+    /// Deletes all objects of a parity device that is not used any more, and cannot be opened.
+    ///
+    /// # Errors
+    /// The store cannot be opened, or does not take it.
+    pub fn delete_all(&self, stores: OpenStore<'_>) -> Result<()> {
+        let store = Below::new(opened(&self.address, stores)?, self.folder.clone());
+        let device = ObjectDevice::open_listed(Arc::new(store), &[], Some(u64::MAX >> 1), [0; 16]);
+        let delete = |device: ObjectDevice| {
+            let objects = device.objects().expect("a device of whole objects");
+            objects.delete_segments(&objects.stored_segments()?)
+        };
+        device.and_then(delete).map_err(|source| Error::TileStore { source })
+    }
+}
+
+impl fmt::Display for TilesPlace {
+    /// The address of the folder, as commands take it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, options) = match self.address.split_once('?') {
+            Some((path, options)) => (path, Some(options)),
+            None => (&*self.address, None),
+        };
+        write!(f, "{}/{}", path.trim_end_matches('/'), self.folder)?;
+        options.map_or(Ok(()), |options| write!(f, "?{options}"))
+    }
+}
+
 /// The store of a parity device's tiles, if they lie at one.
 #[must_use]
 pub fn tile_store(parity: &ParityDevice) -> Option<Arc<TileStore>> {
@@ -117,7 +167,7 @@ pub struct TileStore {
     inner: SharedParity,
     keys: BlockKeys,
     pool: PoolGuid,
-    address: String,
+    place: TilesPlace,
     tasks: Arc<dyn Tasks>,
     at_once: AtomicUsize,
     state: Mutex<State>,
@@ -158,7 +208,8 @@ impl TileStore {
         env: &Env,
     ) -> Result<TileStore> {
         let random = &env.random;
-        let folder: Arc<dyn Store> = Arc::new(Below::new(store, format!("{FOLDER}/{:016x}", place.folder)));
+        let (pool, place) = (place.pool, TilesPlace::of(place));
+        let folder: Arc<dyn Store> = Arc::new(Below::new(store, place.folder.clone()));
         let mut writer = [0; 16];
         random.fill(&mut writer);
         // Only its segments are used: nothing is claimed, and its capacity is told to nobody.
@@ -167,10 +218,9 @@ impl TileStore {
         let (store, inner) = (Arc::new(Covered::new(Arc::new(device))), Arc::new(RwLock::new(inner)));
         store.cover(STORE, Arc::clone(&inner));
         let keys = BlockKeys::new(key, &|out: &mut [u8]| random.fill(out));
-        let (pool, address) = (place.pool, place.address.clone());
         let state = Mutex::new(State { sweep_at: Some(0), ..State::default() });
         let (tasks, at_once) = (Arc::clone(&env.tasks), AtomicUsize::new(AT_ONCE));
-        Ok(TileStore { store, inner, keys, pool, address, tasks, at_once, state })
+        Ok(TileStore { store, inner, keys, pool, place, tasks, at_once, state })
     }
 
     /// A step of a pass may keep so many bytes of bodies in memory: of each tile the former body
@@ -238,7 +288,13 @@ impl TileStore {
     /// Address of the store.
     #[must_use]
     pub fn address(&self) -> &str {
-        &self.address
+        &self.place.address
+    }
+
+    /// Its place there.
+    #[must_use]
+    pub fn place_there(&self) -> &TilesPlace {
+        &self.place
     }
 
     /// The objects, covered by the inner code.
@@ -283,6 +339,12 @@ impl TileStore {
     pub fn stale(&self) -> usize {
         let state = self.state();
         state.stale.len() + state.left.len() + state.held.len()
+    }
+
+    /// Those of them that the store lost: they hold room of the inner code until a repair.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.state().held.len()
     }
 
     /// True if some of them may be deleted when a root of this pass is committed.

@@ -14,7 +14,7 @@ use steadfast_format::SegmentId;
 use steadfast_format::object_names::{self, parse_segment};
 use steadfast_format::parity::ParitySegment;
 use steadfast_por::parity::{Creation, Error, Medium, ParityDevice};
-use steadfast_por::tile_store::{create_at_store, open_parity, tend};
+use steadfast_por::tile_store::{create_at_store, mend, open_parity, tend};
 use steadfast_por::{Covered, PAYLOAD, Part, Repair, SharedParity, TileStore, rekey, repair, tile_store};
 
 use crate::covered::{content, place};
@@ -377,6 +377,27 @@ fn a_delete_that_waits_reads_nothing() {
     world.covered.resume_deletes().unwrap();
     assert!(!world.covered.is_covered(1.into_id()) && !world.covered.is_covered(2.into_id()));
     assert_eq!(reads(), before + 2);
+}
+
+/// A stale object that the store lost holds room of the inner code until a repair.
+#[test]
+fn a_stale_tile_that_was_lost_goes_with_a_repair() {
+    let mut world = World::new(&Creation { cells: 20_000, loss_ppm: 200_000, ..THIRTY });
+    world.put(1, 100);
+    world.pass().unwrap();
+    let before = world.tiles.names();
+    let (stores, stop) = ([Arc::clone(&world.covered)], AtomicBool::new(false));
+    rekey(&stores, Some(&[]), None, &Env::seeded(9), 1 << 30, &stop, &mut |_, _| ()).unwrap();
+    // The journal of the inner code has none of them any more.
+    world.bodies().inner().write().unwrap().pass().unwrap();
+    assert!(world.tiles.remove(&before[1]), "the former code is there still");
+    world.tend();
+    let covered = |world: &World| world.bodies().inner().read().unwrap().segments().count();
+    assert_eq!((world.bodies().held(), covered(&world), world.tiles.names().len()), (1, 4, 3));
+    let mended = mend(&world.parity, &Env::seeded(1), 1 << 30, &stop, &mut |_, _| ()).unwrap().unwrap();
+    assert!(mended.from_code.is_complete(), "{mended:?}");
+    world.tend();
+    assert_eq!((world.bodies().held(), covered(&world), world.tiles.names().len()), (0, 3, 3));
 }
 
 /// Counts the requests of a kind that are under way at once.

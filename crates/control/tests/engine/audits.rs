@@ -423,6 +423,31 @@ fn a_parity_device_is_made_for_a_loss() {
     assert!(note(&house).contains("up to 10 % may be lost"), "{}", note(&house));
 }
 
+/// `zpool destroy` leaves the tiles for `zpool import -D`, and names their folder.
+#[test]
+fn tiles_of_a_destroyed_pool_are_named() {
+    let (_, house) = on_a_folder("tiles-left");
+    let (path, far) = (house.folder.join("parity.img"), house.folder.join("far"));
+    std::fs::create_dir(&far).unwrap();
+    std::fs::File::create(&path).unwrap().set_len(192 << 20).unwrap();
+    let address = format!("file://{}", far.display());
+    let add = PoolAdd {
+        name: "tank".into(),
+        vdevs: vec![VdevSpec { class: VdevClass::Parity, kind: VdevKind::Plain, devices: vec![path] }],
+        force: false,
+        dry_run: false,
+        allow_mismatch: false,
+        loss_ppm: None,
+        tiles: Some(address.clone()),
+    };
+    house.host().call(&caller(), add).unwrap();
+    let destroyed = house.host().call(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    let left = destroyed.warnings.iter().find(|warning| warning.code == Code::TilesLeft);
+    let left = left.unwrap_or_else(|| panic!("{:?}", destroyed.warnings));
+    assert!(left.what.contains(&format!("{address}/parity/")), "{left:?}");
+    assert!(left.action.contains(&format!("steadfast store clean -f '{address}/parity/")), "{left:?}");
+}
+
 /// The note of the parity device in status.
 fn note(house: &House) -> String {
     let parity = status(house).vdevs.into_iter().find(|vdev| vdev.class == VdevClass::Parity);

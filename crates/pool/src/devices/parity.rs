@@ -30,6 +30,7 @@ use crate::core::state::Sealing;
 use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +43,7 @@ use steadfast_format::{
 };
 use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Pass, Standing, Step, StepResult};
 use steadfast_por::tile_store::{create_at_store, mend, open_parity, tend};
-use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TileStore, tile_store};
+use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TileStore, TilesPlace, tile_store};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "parity";
@@ -140,6 +141,16 @@ pub struct ParityStatus {
     pub audit: Option<ParityStanding>,
     /// Address of the store of the tiles, if they lie at one, and why passes wait for it.
     pub tiles: Option<(String, Option<String>)>,
+}
+
+/// Tiles that stay at their store, though their parity device left.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TilesLeft {
+    /// Address of the folder that has them; none if the device did not tell, which may have had
+    /// none.
+    pub place: Option<String>,
+    /// Why they stay.
+    pub reason: String,
 }
 
 /// Wishes about a new parity device.
@@ -450,7 +461,18 @@ impl Devices {
 
     /// Lets the pool live without its parity device. Content that it covered stays; tiles at a
     /// store are deleted there, or it says why they stay. Durable when it returns.
-    pub fn remove_parity(&self, path: &str) -> Result<Option<String>> {
+    pub fn remove_parity(&self, path: &str) -> Result<Option<TilesLeft>> {
+        self.remove_parity_with(path, None, &|_| Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Like [`Devices::remove_parity`]. If the device is not in use, its `medium` tells where its
+    /// tiles are, which are deleted if `stores` opens that store.
+    pub fn remove_parity_with(
+        &self,
+        path: &str,
+        medium: Option<io::Result<Box<dyn Medium>>>,
+        stores: OpenStore<'_>,
+    ) -> Result<Option<TilesLeft>> {
         self.core.check_writable()?;
         let listed = self.listed_parity().filter(|aux| aux.path == path);
         let Some(aux) = listed else { return Err(Error::NoParity { pool: self.core.name() }) };
@@ -468,15 +490,40 @@ impl Devices {
             self.stores().iter().for_each(|(_, store)| store.uncover());
         }
         self.core.commit_changes()?;
+        let left = |place: &TilesPlace, reason: &dyn fmt::Display| TilesLeft {
+            place: Some(place.to_string()),
+            reason: reason.to_string(),
+        };
         let Some(code) = removed.and_then(|parity| parity.code.as_ref().ok().map(Arc::clone)) else {
-            return Ok(None);
+            let Some(medium) = medium else { return Ok(None) };
+            let place = medium.map_err(|error| error.to_string()).and_then(|medium| {
+                let place = TilesPlace::on(&*medium, self.core.identity.guid);
+                place.map_err(|error| error.to_string())
+            });
+            return Ok(match place {
+                Ok(None) => None,
+                Ok(Some(place)) => {
+                    let deleted = place.delete_all(stores);
+                    deleted.err().map(|error| left(&place, &error))
+                }
+                Err(reason) => Some(TilesLeft { place: None, reason }),
+            });
         };
         writing(&code).close();
         let bodies = tile_store(&idle(&code));
         Ok(bodies.and_then(|bodies| {
             let reason = bodies.delete_all().err()?;
-            Some(format!("the tiles at {} stay there: {reason}", bodies.address()))
+            Some(left(bodies.place_there(), &reason))
         }))
+    }
+
+    /// The address of the folder that has the tiles of the parity device in use, if they lie at a
+    /// store.
+    #[must_use]
+    pub fn tiles_place(&self) -> Option<String> {
+        let code = self.code().ok()?.1;
+        let bodies = tile_store(&reading(&code))?;
+        Some(bodies.place_there().to_string())
     }
 
     /// The standing of the code as an item of the meta tree, for the root that is being made.
@@ -931,6 +978,10 @@ impl Devices {
                     let recovery = format!("`steadfast audit recover {}` brings it back", self.core.name());
                     let trouble = bodies.trouble().map(|trouble| match bodies.has_lost() {
                         true => format!("{trouble}: {recovery}"),
+                        false if bodies.held() > 0 => {
+                            let held = bodies.held();
+                            format!("{trouble}: {held} objects that were to go are lost there: {recovery}")
+                        }
                         false => trouble,
                     });
                     (bodies.address().to_owned(), trouble)

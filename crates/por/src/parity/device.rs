@@ -227,6 +227,15 @@ impl ParityDevice {
         read_header(medium).is_ok()
     }
 
+    /// The place of the tiles of a pool's parity device, if they lie at a store. Needs no key.
+    pub(crate) fn place_of_tiles(medium: &dyn Medium, pool: PoolGuid) -> Result<Option<ParityTileStore>> {
+        let header = read_header(medium)?;
+        if header.pool != pool {
+            return Err(Error::Foreign { found: header.pool, wanted: pool });
+        }
+        header.is_away.then(|| read_tile_store(medium, pool)).transpose()
+    }
+
     /// Opens the parity device of a pool.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::engine::zpool::export::refuse_away;
+use crate::engine::zpool::remove::tiles_left;
 use crate::refusal::Refusal;
 
 impl Verb for PoolDestroy {
@@ -23,6 +24,7 @@ impl Verb for PoolDestroy {
         // An import of the destroyed pool shows it.
         engine.log(&held, caller);
         engine.harvest(name, &held.pool);
+        let tiles = held.pool.devices().tiles_place();
         if let Err(error) = held.pool.destroy() {
             if held.pool.store_away().is_some() {
                 held.pool.hold_writers();
@@ -31,6 +33,9 @@ impl Verb for PoolDestroy {
             return Err(refuse::pool(error));
         }
         engine.post("pool_destroy", &held.pool, name, &[]);
-        engine.let_go(name, held)
+        let mut outcome = engine.let_go(name, held)?;
+        let why = "`zpool import -D` brings the pool back, and its parity device needs them";
+        outcome.warnings.extend(tiles.map(|place| tiles_left(Some(&place), why)));
+        Ok(outcome)
     }
 }

@@ -48,7 +48,13 @@ impl Verb for PoolRemove {
                 Removable::Spare(path) => held.pool.devices().remove_spare(path),
                 Removable::Cache(path) => held.pool.devices().remove_cache(path),
                 Removable::Parity(path) => {
-                    held.pool.devices().remove_parity(path).map(|reason| left.extend(reason))
+                    let registers = engine.anchor_wish(None).registers.expect("those of this host");
+                    // One that is in use holds its file, and is not asked.
+                    let is_out = held.pool.state().parity.is_some_and(|parity| parity.trouble.is_some());
+                    let medium = is_out.then(|| registers.parity(path));
+                    let stores = |address: &str| registers.tiles(address);
+                    let removed = held.pool.devices().remove_parity_with(path, medium, &stores);
+                    removed.map(|tiles| left.extend(tiles))
                 }
             }
             .map_err(refuse::pool)?;
@@ -58,9 +64,23 @@ impl Verb for PoolRemove {
             }
         }
         engine.log(&held, caller);
-        let left = left.into_iter().map(|what| Refusal::new(Code::StoreFailed, what));
+        let left = left.into_iter().map(|tiles| tiles_left(tiles.place.as_deref(), &tiles.reason));
         let warnings = engine.remember().err().into_iter().chain(left).collect();
         Ok(Outcome { touched: vec![name.clone()], warnings })
+    }
+}
+
+/// Tells that tiles of a parity device stay in a folder of their store, or may.
+pub(in crate::engine) fn tiles_left(place: Option<&str>, why: &str) -> Refusal {
+    match place {
+        Some(place) => {
+            let what = format!("the tiles of the parity device stay at {place}: {why}");
+            Refusal::new(Code::TilesLeft, what).with("store", place)
+        }
+        None => {
+            let what = format!("if tiles of the parity device lie at a store, they stay there: {why}");
+            Refusal::new(Code::TilesLeft, what).with("store", "ADDRESS/parity/FOLDER")
+        }
     }
 }
 
