@@ -124,6 +124,7 @@ impl Dataset {
                 let layer = std::mem::take(&mut state.open);
                 let (size, record_size) = (state.record.size, state.record_size());
                 *inode.frozen.lock() = Some(Arc::new(Frozen { layer, size, record_size }));
+                state.has_frozen = true;
             }
             drop(state);
             with_content.push(inode);
@@ -173,6 +174,7 @@ impl Dataset {
     pub(crate) fn note_stored(&self, inode: &Arc<Inode>, grown: i64) {
         let mut state = inode.state.lock();
         *inode.frozen.lock() = None;
+        state.has_frozen = false;
         if grown != 0 {
             self.note_grown(inode, &mut state, grown);
         }

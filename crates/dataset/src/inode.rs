@@ -42,7 +42,7 @@ pub struct Inode {
     /// Number.
     pub id: InodeId,
     pub(crate) state: BriefMutex<InodeState>,
-    /// Changes of the content by the txg being synced.
+    /// Changes of the content by the txg being synced. Comes and goes under the lock of the state.
     pub(crate) frozen: BriefMutex<Option<Arc<Frozen>>>,
     /// How it is being read.
     pub(crate) reading: BriefMutex<Reading>,
@@ -60,6 +60,8 @@ pub struct InodeState {
     pub record: InodeRecord,
     /// Content written or cut in the open txg.
     pub(crate) open: Layer,
+    /// [`Inode::frozen`] is there: told here to those who hold this lock anyway.
+    pub(crate) has_frozen: bool,
     /// It is in the set that the next freeze looks at.
     pub(crate) dirty: bool,
     /// The attributes differ from the names tree's.
@@ -110,6 +112,7 @@ impl Inode {
         let state = InodeState {
             record,
             open: Layer::default(),
+            has_frozen: false,
             dirty: false,
             record_dirty: false,
             altered: false,
@@ -191,10 +194,11 @@ impl Inode {
 
     /// Bytes of content that are not stored yet, for a holder of its state.
     pub(crate) fn pending(&self, state: &InodeState) -> Option<u64> {
-        let frozen = self.frozen.lock();
-        let is_pending = frozen.is_some() || !state.open.is_empty();
-        let bytes = state.open.bytes() + frozen.as_ref().map_or(0, |frozen| frozen.layer.bytes());
-        is_pending.then_some(bytes)
+        let is_pending = state.has_frozen || !state.open.is_empty();
+        is_pending.then(|| {
+            let frozen = self.frozen.lock();
+            state.open.bytes() + frozen.as_ref().map_or(0, |frozen| frozen.layer.bytes())
+        })
     }
 
     /// Last txg that changed it; 0 if none since it was read.

@@ -394,6 +394,10 @@ const ATTRIBUTES: usize = 84;
 
 /// Attributes (`fattr3`), with one look at the room of the reply for all fields.
 pub fn write_attributes(out: &mut Writer, fsid: u64, attr: &Attr) {
+    out.fixed(&fields_of(fsid, attr));
+}
+
+fn fields_of(fsid: u64, attr: &Attr) -> [u8; ATTRIBUTES] {
     let (major, minor) = device_parts(attr.rdev);
     let mut fields = [0; ATTRIBUTES];
     let mut at = 0;
@@ -415,7 +419,35 @@ pub fn write_attributes(out: &mut Writer, fsid: u64, attr: &Attr) {
         put(&seconds.to_be_bytes());
         put(&nanos.to_be_bytes());
     }
-    out.fixed(&fields);
+    fields
+}
+
+/// Bytes of a listing's entry before its name, and between the name and the handle.
+const BEFORE_NAME: usize = 16;
+const BEHIND_NAME: usize = 8 + 4 + ATTRIBUTES + 8;
+
+/// An entry of a listing with attributes and handle (`entryplus3`), as [`Writer`] would write field
+/// by field: a listing has thousands, and each look at the room of the reply counts.
+pub(crate) fn write_entry(
+    out: &mut Writer,
+    (ino, name, cookie): (u64, &[u8], u64),
+    fsid: u64,
+    attr: &Attr,
+    handle: &[u8],
+) {
+    let mut before = [0; BEFORE_NAME];
+    before[..4].copy_from_slice(&1_u32.to_be_bytes());
+    before[4..12].copy_from_slice(&ino.to_be_bytes());
+    before[12..].copy_from_slice(&(name.len() as u32).to_be_bytes());
+    let mut behind = [0; BEHIND_NAME];
+    behind[..8].copy_from_slice(&cookie.to_be_bytes());
+    behind[8..12].copy_from_slice(&1_u32.to_be_bytes());
+    behind[12..12 + ATTRIBUTES].copy_from_slice(&fields_of(fsid, attr));
+    behind[12 + ATTRIBUTES..16 + ATTRIBUTES].copy_from_slice(&1_u32.to_be_bytes());
+    behind[16 + ATTRIBUTES..].copy_from_slice(&(handle.len() as u32).to_be_bytes());
+    out.out.extend_from_slice(&before);
+    out.out.extend_from_slice(name);
+    out.pad(name.len()).fixed(&behind).fixed(handle);
 }
 
 /// Attributes that may be missing (`post_op_attr`).

@@ -5,7 +5,7 @@ use crate::export::{Export, Note, SnapshotChange, View};
 use crate::handle::{FileId, LIVE, SIZE_MAX, Signed};
 use crate::nfs3::{
     Call, Handle, HowToCreate, NewAttributes, SetTime, Stable, Status, TRANSFER_MAX, access, device_number,
-    kind, write_attributes, write_post, write_wcc,
+    kind, write_attributes, write_entry, write_post, write_wcc,
 };
 use crate::reply::Reply;
 use crate::rpc;
@@ -752,10 +752,10 @@ impl Operation<'_> {
         let attr = self.attr(directory.ino);
         let entries = usize::try_from(directory.attr.size).unwrap_or(usize::MAX);
         let room = entries.saturating_mul(LISTED_BYTES).min(LISTING_MAX).min(count);
-        out.out.reserve(room);
+        spare::reserve(&mut out.out, room);
         let mut listing = Listing::begin(self, attr.as_ref(), count, out);
         let extra = POST_BYTES + 8 + SIZE_MAX;
-        let mut tells_folder = self.tells_folder(directory.ino, cookie);
+        let (fsid, mut tells_folder) = (self.fsid(), self.tells_folder(directory.ino, cookie));
         let folder = |listing: &mut Listing<'_>| {
             listing.add(ZFS.len(), extra, |out| {
                 out.bool(true).u64(Folder::Zfs.number()).opaque(ZFS).u64(ZFS_COOKIE);
@@ -767,13 +767,15 @@ impl Operation<'_> {
             if entry.cookie > ZFS_COOKIE && std::mem::take(&mut tells_folder) && !folder(&mut listing) {
                 return false;
             }
-            let known = known.and_then(std::result::Result::ok);
-            listing.add(entry.name.len(), extra, |out| {
-                out.bool(true).u64(entry.ino).opaque(entry.name).u64(entry.cookie);
-                self.post(out, known.map(|known| &known.attr));
-                out.bool(known.is_some());
-                if let Some(known) = known {
-                    out.opaque(&self.sign(known.ino, known.generation));
+            listing.add(entry.name.len(), extra, |out| match known {
+                Some(Ok(known)) => {
+                    let handle = self.sign(known.ino, known.generation);
+                    let own = (entry.ino, entry.name, entry.cookie);
+                    write_entry(out, own, fsid, &known.attr, &handle);
+                }
+                _ => {
+                    out.bool(true).u64(entry.ino).opaque(entry.name).u64(entry.cookie);
+                    out.bool(false).bool(false);
                 }
             })
         })?;

@@ -1,4 +1,4 @@
-//! Memory of replies that carry content, kept for the next ones.
+//! Memory of long replies, content of files and listings, kept for the next ones.
 //!
 //! A reply of a megabyte from the allocator is memory that the kernel cleared, and cleared again
 //! when it is given a length: two passes over what a third fills and a fourth sends. Memory of an
@@ -28,6 +28,21 @@ pub(crate) fn lengthen(out: &mut Vec<u8>, length: usize) {
         *out = spare;
     } else {
         out.resize(length, 0);
+    }
+}
+
+/// Makes room for `more` bytes behind those that are there.
+pub(crate) fn reserve(out: &mut Vec<u8>, more: usize) {
+    let length = out.len() + more;
+    if length >= BYTES_MIN
+        && out.capacity() < length
+        && let Some(mut spare) = take(length)
+    {
+        spare.clear();
+        spare.extend_from_slice(out);
+        *out = spare;
+    } else {
+        out.reserve(more);
     }
 }
 
@@ -68,6 +83,11 @@ mod tests {
         assert!(out.starts_with(b"head") && out.len() == BYTES_MIN + 1);
         assert!(out.capacity() >= 2 * BYTES_MIN, "the earlier one's");
         keep(Vec::from(b"short"));
+        keep(out);
+        let mut listing = b"head".to_vec();
+        reserve(&mut listing, BYTES_MIN);
+        assert_eq!(listing, b"head");
+        assert!(listing.capacity() >= 2 * BYTES_MIN, "the earlier one's");
         trim();
         let mut long = vec![1; 3];
         lengthen(&mut long, 100);

@@ -208,13 +208,26 @@ impl<'t> Range<'t> {
         }
     }
 
-    /// Shows what is still to come to a function, until it says no.
+    /// Shows what is still to come to a function, until it says no. A leaf at once: where it ends is
+    /// looked up once, and not asked for each entry.
     pub(crate) fn visit(&mut self, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         while self.advance(true)? {
-            let (key, value) = self.front.as_ref().expect("just moved").entry();
-            if !f(key, value) {
-                break;
+            let cursor = self.front.as_mut().expect("just moved");
+            let (leaf, at) = cursor.path.last_mut().expect("the cursor is on an entry");
+            let page = &leaf.page;
+            let end = match &self.upper {
+                Bound::Included(upper) => page.search(upper).map_or_else(|index| index, |index| index + 1),
+                Bound::Excluded(upper) => page.search(upper).unwrap_or_else(|index| index),
+                Bound::Unbounded => page.len(),
+            };
+            for index in *at..end {
+                if !f(page.key(index), page.value(index)) {
+                    return Ok(());
+                }
             }
+            // The first of them was within the bounds, or the cursor would not be on it.
+            *at = end - 1;
+            self.lower = Bound::Excluded(page.key(end - 1).to_vec());
         }
         Ok(())
     }

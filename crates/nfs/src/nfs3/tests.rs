@@ -153,10 +153,9 @@ fn values_out_of_their_range_are_garbage() {
     }
 }
 
-#[test]
-fn attributes_have_the_bytes_of_fattr3() {
+fn device() -> Attr {
     let at = |seconds| Time { seconds, nanos: 9 };
-    let attr = Attr {
+    Attr {
         ino: 0x0c,
         size: 0x0607,
         blocks: 2,
@@ -171,7 +170,25 @@ fn attributes_have_the_bytes_of_fattr3() {
         rdev: device_number(0x123, 0x45678).expect("Linux has it"),
         blksize: 4096,
         is_settled: true,
-    };
+    }
+}
+
+#[test]
+fn an_entry_has_the_bytes_of_its_fields() {
+    let attr = device();
+    for (name, handle) in [(&b"name"[..], [7; 52].as_slice()), (b"x", &[8; 60]), (&[b'n'; 255], &[9; 52])] {
+        let (mut out, mut fields) = (Writer::default(), Writer::default());
+        write_entry(&mut out, (0x0102_0304_0506, name, 0x0708_090a_0b0c), 0x0b, &attr, handle);
+        fields.bool(true).u64(0x0102_0304_0506).opaque(name).u64(0x0708_090a_0b0c);
+        write_post(&mut fields, 0x0b, Some(&attr));
+        fields.bool(true).opaque(handle);
+        assert_eq!(out.out, fields.out);
+    }
+}
+
+#[test]
+fn attributes_have_the_bytes_of_fattr3() {
+    let attr = device();
     let mut out = Writer::default();
     write_attributes(&mut out, 0x0b, &attr);
     let expected =
