@@ -208,8 +208,8 @@ impl<'t> Range<'t> {
         }
     }
 
-    /// Shows what is still to come to a function, until it says no. A leaf at once: where it ends is
-    /// looked up once, and not asked for each entry.
+    /// Shows what is still to come to a function, until it says no. A leaf at once: where the range
+    /// ends in it is looked up once, and not asked for each entry.
     pub(crate) fn visit(&mut self, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         while self.advance(true)? {
             let cursor = self.front.as_mut().expect("just moved");
