@@ -154,6 +154,60 @@ fn a_crash_at_any_write_leaves_a_whole_code_at_a_store() {
     }
 }
 
+/// [por.17], [por.22], [por.23]: the power goes at any write of a life with a re-key, in a put of a
+/// body, of a head or a header, in a list and in the deletes behind it.
+#[test]
+fn a_crash_at_any_write_of_a_re_key_leaves_a_whole_code_at_a_store() {
+    let begin = |store: &MemoryStore, left: Option<usize>, seed: u64| {
+        let (medium, device) = made(&SMALL, &(Arc::new(store.handle(|_| None)) as Shared));
+        drop(device);
+        let device = opened(&medium, &with_power(store, &medium, seed), 1).unwrap();
+        {
+            let state = &mut *medium.0.lock().unwrap();
+            (state.done, state.left) = (0, left);
+        }
+        (medium, device)
+    };
+    let total = {
+        let store = MemoryStore::new("tiles");
+        let (medium, mut device) = begin(&store, None, 1);
+        crate::rekey::life(&mut device, &mut Given::default(), None).unwrap();
+        tended(&device);
+        assert_eq!(store.names().len(), 2);
+        medium.0.lock().unwrap().done
+    };
+    assert!(total > 100, "{total} writes, flushes and requests");
+    let stride = if is_long() { 1 } else { 13 };
+    let mut begun = 0;
+    for cut in (10..total).step_by(stride) {
+        let store = MemoryStore::new("tiles");
+        let plain = Arc::new(store.handle(|_| None)) as Shared;
+        let (medium, mut device) = begin(&store, Some(cut), cut as u64);
+        let mut given = Given::default();
+        if crate::rekey::life(&mut device, &mut given, None).is_ok() {
+            tended(&device);
+        }
+        drop(device);
+        let dice = Dice::new(cut as u64);
+        let after = medium.crashed(|_| [0, BLOCK, BLOCK, 1 + dice.below(BLOCK - 1)][dice.below(4)]);
+        let mut device = opened(&after, &plain, 99).unwrap();
+        let (there, heads) = named(&device, &store);
+        assert_eq!(there.len(), heads, "cut {cut} of {total}: objects that heads name");
+        given.check(&device);
+        begun += u32::from(device.rekey_stage().is_some());
+        let lost = *given.0.keys().next().unwrap();
+        device.begin_rekey(&BTreeSet::from([lost]), None, &*Env::seeded(cut as u64).random).unwrap();
+        go_on(&mut device, &mut given, lost, &mut |_, _| Ok(())).unwrap();
+        given.add(&mut device, 17, 3 * PAYLOAD).unwrap();
+        device.pass().unwrap();
+        let device = is_tidy(device, &store, 2);
+        given.check(&device);
+        drop(device);
+        given.check(&is_tidy(opened(&after, &plain, 100).unwrap(), &store, 2));
+    }
+    assert!(begun > 1, "{begun}");
+}
+
 /// A pool's store and a store of tiles, both in hostile hands.
 struct World {
     content: MemoryStore,

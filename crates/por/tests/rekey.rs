@@ -323,7 +323,7 @@ fn a_re_key_that_dies_at_any_request_is_begun_again() {
 
 /// One life of a device with a re-key in it, tile by tile, which leaves out a segment that the
 /// store lost, perhaps for another loss.
-fn life(device: &mut ParityDevice, given: &mut Given, loss: Option<u32>) -> Result<(), Error> {
+pub(crate) fn life(device: &mut ParityDevice, given: &mut Given, loss: Option<u32>) -> Result<(), Error> {
     let random = Env::seeded(3).random;
     let lost = given.add(device, 11, 40 * PAYLOAD)?;
     let second = given.add(device, 12, 41 * PAYLOAD)?;

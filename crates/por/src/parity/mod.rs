@@ -56,6 +56,7 @@
 //! [por.22] Where tiles lie at a store: an object leaves the inner code only when a newer head of
 //!     its tile, or a header without its code, is durable. `Bodies`
 //!     tests: `a_crash_at_any_write_leaves_a_whole_code_at_a_store`,
+//!     `a_crash_at_any_write_of_a_re_key_leaves_a_whole_code_at_a_store`,
 //!     `tiles_of_a_code_that_is_given_up_stay_until_a_header_is_without_it`
 //! [por.23] An object that a head may name, of this device or of a copy, is deleted there when a
 //!     root is committed whose pass is behind each header with which that head was there. The pool
