@@ -293,6 +293,19 @@ impl Dataset {
         }
     }
 
+    /// Reads a range of a file that is as it is stored ([`Dataset::is_as_stored`]), from the extent
+    /// that begins at `at`. The caller found it in a tree: it is not looked up.
+    pub fn read_extent(
+        &self,
+        inode: &Inode,
+        (at, extent): (u64, &Extent),
+        range: Range<u64>,
+        out: &mut [u8],
+    ) -> Result<()> {
+        out.fill(0);
+        self.fill_from_extent(inode.id, at, extent, range, out)
+    }
+
     /// Fills `out`, whose bytes are zeros, with the bytes of `range` (of the file) as far as an
     /// extent that begins at `at` has them.
     pub(crate) fn fill_from_extent(

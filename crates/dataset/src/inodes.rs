@@ -64,6 +64,16 @@ impl Dataset {
         Ok(Some(show(&state.record, inode.pending(&state))))
     }
 
+    /// An inode of a snapshot, for its content alone: the bytes that its blocks occupy stay unknown
+    /// if they are not stored, as counting them takes a look at all its extents. Nobody else gets
+    /// it, and it is not kept.
+    pub fn inode_to_read(&self, id: InodeId) -> Result<Arc<Inode>> {
+        let record = self.names.get(&NamesKey::Inode(id).encode())?.ok_or(Error::NoInode(id))?;
+        let record =
+            InodeRecord::decode(&record).map_err(|source| Error::Item { dataset: self.id, source })?;
+        Ok(Inode::new(id, record))
+    }
+
     fn find(&self, id: InodeId, refs: u64) -> Result<Arc<Inode>> {
         loop {
             let dropped = {

@@ -336,3 +336,30 @@ fn an_increment_of_scattered_records_is_read_side_by_side() {
     let read = far.read_bytes() - before;
     assert!(read < 2 * sent.len() as u64, "{read} bytes");
 }
+
+/// Of a file with many extents one record was written anew: what an increment reads is the way to
+/// that record, and not the file's other extents.
+#[test]
+fn an_increment_of_one_record_of_many_reads_the_way_to_it() {
+    const RECORD: u64 = 128 << 10;
+    let snapshot = |pool: &Pool, name: &str| {
+        pool.sync().expect("committed");
+        pool.datasets().take_snapshots(&[name.to_owned()], &BTreeMap::new()).expect("taken");
+    };
+    let (far, pool, _fs, _handle) = cold_on(MemoryDevice::new("far", 1 << 30), |pool, fs| {
+        let file = write_file(fs, ROOT, b"many", &noise(1, 100));
+        for record in 1..4000 {
+            fs.write(file, record * RECORD, &noise(record, 100), false).expect("written");
+        }
+        snapshot(pool, "tank@0");
+        fs.write(file, 2000 * RECORD, &noise(1, 100), false).expect("written");
+        snapshot(pool, "tank@1");
+    });
+    let (mut sent, before) = (Vec::new(), (far.reads(), far.read_bytes()));
+    let spec = SendSpec { snapshot: "tank@1".into(), base: Some("tank@0".into()), ..SendSpec::default() };
+    pool.streams().send(&[spec], &mut sent, &mut |_, _| ()).expect("sent");
+    let (reads, bytes) = (far.reads() - before.0, far.read_bytes() - before.1);
+    println!("an increment of one record of 4000: {reads} reads, {} KiB", bytes >> 10);
+    // All extents of the file are 400 KB and more.
+    assert!(bytes < 200 << 10, "{reads} reads, {bytes} bytes");
+}

@@ -45,8 +45,8 @@ struct Place {
     end: usize,
 }
 
-/// Nodes of one level that a walk reads side by side, at most: half a mebibyte of the largest.
-const NODES_AT_ONCE: usize = 32;
+/// Nodes of one level that a walk reads side by side, at most: a mebibyte of the largest.
+const NODES_AT_ONCE: usize = 64;
 
 /// A node that a walk will enter.
 struct Ahead {

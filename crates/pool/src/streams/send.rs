@@ -9,7 +9,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-use steadfast_dataset::Dataset;
+use steadfast_dataset::{Dataset, Inode};
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
@@ -32,7 +32,7 @@ use crate::streams::raw_send::Known;
 use crate::streams::raw_send::RawSender;
 use crate::streams::raw_send::RawTrees;
 use crate::streams::raw_send::salts_of;
-use crate::streams::send_ahead::{File, SendAhead};
+use crate::streams::send_ahead::SendAhead;
 use crate::streams::stream_io::StreamWriter;
 use steadfast_refs::blocks::DatasetBlocks;
 use steadfast_refs::ddt::References;
@@ -595,7 +595,7 @@ struct Sender<'s, 'w> {
     /// Records that go as files have them, in order, while they are read.
     ahead: SendAhead<'s>,
     /// File that was last asked for.
-    file: Option<Arc<File<'s>>>,
+    file: Option<Arc<Inode>>,
     target: &'s Dataset,
     blocks: &'s DatasetBlocks,
     is_increment: bool,
@@ -752,7 +752,7 @@ impl<'s> Sender<'s, '_> {
                 // A read as a file reports the error.
                 _ => {
                     if let Some(file) = self.file(inode)? {
-                        self.plain(&file, offset..offset + u64::from(lsize))?;
+                        self.plain(&file, offset..offset + u64::from(lsize), None)?;
                     }
                 }
             }
@@ -761,28 +761,28 @@ impl<'s> Sender<'s, '_> {
     }
 
     /// Content goes as it is, behind all that waits, once its blocks were read.
-    fn plain_later(&mut self, file: Arc<File<'s>>, range: Range<u64>, extent: &Extent) -> Result<()> {
+    fn plain_later(&mut self, file: Arc<Inode>, range: Range<u64>, extent: (u64, Extent)) -> Result<()> {
         if self.ahead.is_off() {
             self.send_waiting()?;
-            return self.plain(&file, range);
+            return self.plain(&file, range, Some((extent.0, &extent.1)));
         }
         if !self.waiting.is_empty() {
             self.send_waiting()?;
         }
-        if self.ahead.push((file, range), extent) { self.send_ahead(false) } else { Ok(()) }
+        if self.ahead.push((file, range, extent)) { self.send_ahead(false) } else { Ok(()) }
     }
 
     /// Records that are being read go: all, or the first ones.
     fn send_ahead(&mut self, all: bool) -> Result<()> {
-        while let Some((file, range)) = self.ahead.next(all) {
-            self.plain(&file, range)?;
+        while let Some((file, range, (at, extent))) = self.ahead.next(all) {
+            self.plain(&file, range, Some((at, &extent)))?;
         }
         Ok(())
     }
 
-    /// Content as it is.
-    fn plain(&mut self, file: &File<'_>, range: Range<u64>) -> Result<()> {
-        let (file, inode) = (&file.inode, file.inode.id);
+    /// Content as it is: from an extent, with the place where it begins, if it is known.
+    fn plain(&mut self, file: &Inode, range: Range<u64>, extent: Option<(u64, &Extent)>) -> Result<()> {
+        let (inode, extent) = (file.id, extent.filter(|_| self.target.is_as_stored(file, range.clone())));
         let mut at = range.start;
         while at < range.end {
             let count = usize::try_from(range.end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
@@ -794,7 +794,14 @@ impl<'s> Sender<'s, '_> {
             }
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(count, 0);
-            let read = self.target.read(file, at, &mut buffer)?;
+            let piece = at..at + count as u64;
+            let from_extent =
+                |buffer: &mut [u8]| self.target.read_extent(file, extent?, piece, buffer).ok().map(|()| count);
+            // A read as a file reports the error.
+            let read = match from_extent(&mut buffer) {
+                Some(read) => read,
+                None => self.target.read(file, at, &mut buffer)?,
+            };
             let bytes = &buffer[..read.max(1)];
             if self.packed {
                 let size = u32::try_from(bytes.len()).expect("pieces are small");
@@ -914,14 +921,13 @@ impl<'s> Sender<'s, '_> {
     }
 
     /// The file, if it is one of the snapshot.
-    fn file(&mut self, id: InodeId) -> Result<Option<Arc<File<'s>>>> {
-        if let Some(file) = self.file.as_ref().filter(|file| file.inode.id == id) {
+    fn file(&mut self, id: InodeId) -> Result<Option<Arc<Inode>>> {
+        if let Some(file) = self.file.as_ref().filter(|file| file.id == id) {
             return Ok(Some(Arc::clone(file)));
         }
         self.file = None;
-        match self.target.inode_ref(id) {
-            Ok(inode) => {
-                let file = Arc::new(File::new(self.target, inode));
+        match self.target.inode_to_read(id) {
+            Ok(file) => {
                 self.file = Some(Arc::clone(&file));
                 Ok(Some(file))
             }
@@ -936,7 +942,7 @@ impl<'s> Sender<'s, '_> {
             return Ok(());
         }
         let Some(file) = self.file(inode)? else { return Ok(()) };
-        let record = file.inode.record();
+        let record = file.record();
         if offset >= record.size {
             // Content behind the end was cut with the inode.
             return Ok(());
@@ -956,7 +962,7 @@ impl<'s> Sender<'s, '_> {
                 if self.places.is_some()
                     && from == offset
                     && from < data_end
-                    && self.target.is_as_stored(&file.inode, offset..data_end) =>
+                    && self.target.is_as_stored(&file, offset..data_end) =>
             {
                 let (snapshot, length, hash) = (self.number, data_end - offset, pointer.hash);
                 self.place_of(pointer, Place { snapshot, inode, offset, length, hash })
@@ -970,7 +976,7 @@ impl<'s> Sender<'s, '_> {
                     && from == offset
                     && length == pointer.lsize
                     && data_end == offset + u64::from(length)
-                    && self.target.is_as_stored(&file.inode, offset..data_end) =>
+                    && self.target.is_as_stored(&file, offset..data_end) =>
             {
                 self.send_ahead(true)?;
                 self.waiting_bytes += u64::from(pointer.psize);
@@ -979,7 +985,7 @@ impl<'s> Sender<'s, '_> {
                     self.send_waiting()?;
                 }
             }
-            (None, Some(extent)) if from < data_end => self.plain_later(file, from..data_end, &extent)?,
+            (None, Some(of)) if from < data_end => self.plain_later(file, from..data_end, (offset, of))?,
             _ => {}
         }
         let cut = data_end.max(from);

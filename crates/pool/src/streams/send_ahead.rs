@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use steadfast_dataset::{Blocks, Dataset, Inode, blocks_of};
+use steadfast_dataset::{Blocks, Inode, blocks_of};
 use steadfast_format::BlockPointer;
 use steadfast_format::extent::Extent;
 use steadfast_refs::blocks::DatasetBlocks;
@@ -25,33 +25,15 @@ const FIRST_PART_BYTES: u64 = 256 << 10;
 /// The reader of what is read ahead: no file has this number.
 const STREAM: u64 = u64::MAX;
 
-/// A file of a snapshot, which is held in memory as long as this lives.
-pub(crate) struct File<'s> {
-    target: &'s Dataset,
-    pub inode: Arc<Inode>,
-}
-
-impl<'s> File<'s> {
-    /// Of an inode that was looked up once for it.
-    pub fn new(target: &'s Dataset, inode: Arc<Inode>) -> File<'s> {
-        File { target, inode }
-    }
-}
-
-impl Drop for File<'_> {
-    fn drop(&mut self) {
-        self.target.forget(&self.inode, 1);
-    }
-}
-
-/// A part of a file.
-pub(crate) type Part<'s> = (Arc<File<'s>>, Range<u64>);
+/// A part of a file: the file, the range, and the extent that has it, with the place where that
+/// begins.
+pub(crate) type Part = (Arc<Inode>, Range<u64>, (u64, Extent));
 
 /// Parts of files in the order in which they go.
 pub(crate) struct SendAhead<'s> {
     blocks: &'s DatasetBlocks,
     /// Each with the last of its blocks, if it has any.
-    queue: VecDeque<(Part<'s>, Option<BlockPointer>)>,
+    queue: VecDeque<(Part, Option<BlockPointer>)>,
     bytes: u64,
     /// 0: nothing is read ahead.
     bytes_max: u64,
@@ -76,10 +58,10 @@ impl<'s> SendAhead<'s> {
         self.bytes_max == 0
     }
 
-    /// Takes a part of an extent. True if the first ones are to go before the next one comes.
-    pub fn push(&mut self, part: Part<'s>, extent: &Extent) -> bool {
+    /// Takes a part. True if the first ones are to go before the next one comes.
+    pub fn push(&mut self, part: Part) -> bool {
         let mut last = None;
-        for (pointer, _) in blocks_of(extent) {
+        for (pointer, _) in blocks_of(&part.2.1) {
             self.missing_bytes += u64::from(pointer.psize);
             self.missing.push(pointer);
             last = Some(pointer);
@@ -100,7 +82,7 @@ impl<'s> SendAhead<'s> {
     }
 
     /// The next part that is to go: of all, or of those that make way for more.
-    pub fn next(&mut self, all: bool) -> Option<Part<'s>> {
+    pub fn next(&mut self, all: bool) -> Option<Part> {
         let left = self.bytes_max - self.bytes_max / PARTS as u64;
         let is_due = self.bytes > left || self.queue.len() > RECORDS_MAX - RECORDS_MAX / PARTS;
         if !all && !is_due && !self.has_come() {
