@@ -795,8 +795,9 @@ impl<'s> Sender<'s, '_> {
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(count, 0);
             let piece = at..at + count as u64;
-            let from_extent =
-                |buffer: &mut [u8]| self.target.read_extent(file, extent?, piece, buffer).ok().map(|()| count);
+            let from_extent = |buffer: &mut [u8]| {
+                self.target.read_extent(file, extent?, piece, buffer).ok().map(|()| count)
+            };
             // A read as a file reports the error.
             let read = match from_extent(&mut buffer) {
                 Some(read) => read,
