@@ -23,6 +23,12 @@ impl Space {
         }
     }
 
+    /// True if they are told.
+    #[must_use]
+    pub fn is_discarding(&self) -> bool {
+        self.discarding.load(Ordering::Relaxed)
+    }
+
     /// Discards what slots still hold that have stayed free since an earlier commit than the last,
     /// at most `slots_max` of them, oldest first; `keep` of the newest are left, because a busy
     /// pool uses them again at once, and a host that has to find room anew is slower than one that

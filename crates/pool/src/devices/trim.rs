@@ -168,6 +168,25 @@ impl Devices {
         }
     }
 
+    /// Discards all free slots at once, before an import's first write: those that commits took
+    /// which came to no root, too. Gives how many there were; none without `autotrim`.
+    pub(crate) fn give_back_free(&self) -> u64 {
+        let mut given = 0;
+        if !self.core.space.is_discarding() {
+            return given;
+        }
+        for leaf in self.leaves().iter().filter(|leaf| takes_discards(leaf)) {
+            let mut from = 0;
+            while self.out_of_reach(leaf).is_none()
+                && let Some((slot, result)) = self.core.space.discard_free_slot(leaf.id(), from)
+            {
+                given += u64::from(result.is_ok());
+                from = slot + 1;
+            }
+        }
+        given
+    }
+
     /// Makes the change that was found fit; gives what it is called.
     fn turn_trim(&self, trims: &mut Trims, id: DeviceId, command: TrimCommand) -> &'static str {
         let counted_ns = self.core.env.clock.monotonic_ns();

@@ -79,6 +79,12 @@ impl Pool {
                 .and_then(|found| found.unlock(Some(code)))
                 .and_then(|unlocked| unlocked.recover()?.root()?.load()?.go_live())
                 .map_err(|_| error),
+            // Commits that came to no root may have taken the last room of the file system that
+            // holds an image.
+            (Err(error), parity) if error.full_device().is_some() => Found::new(env, again, spec)
+                .and_then(|found| found.unlock(parity.and_then(std::result::Result::ok)))
+                .and_then(|unlocked| unlocked.root()?.load())
+                .and_then(|loaded| if loaded.give_back() { loaded.go_live() } else { Err(error) }),
             (imported, _) => imported,
         };
         if imported.is_err() {
@@ -336,6 +342,14 @@ impl Pool {
 }
 
 impl Loaded<'_> {
+    /// Gives back what free slots take of the room below the devices, before the first write.
+    /// False if nothing was: the operator keeps that room (`autotrim`), or opens an older root, and
+    /// the newer one is what is left if this import fails.
+    fn give_back(&self) -> bool {
+        let is_newest = self.behind.is_none() && !self.spec.to_checkpoint;
+        is_newest && !self.spec.read_only && self.pool.devices.give_back_free() > 0
+    }
+
     /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks
     /// begin.
     fn go_live(self) -> Result<Pool> {
