@@ -670,6 +670,9 @@ impl Device for Covered {
         let Some(cover) = self.covering() else { return self.inner.put_segment(place, bytes) };
         let taken = cover.take(place.segment, bytes);
         taken.map_err(|error| self.failed(Operation::Write, place.segment, &error))?;
+        // Beside what others send to the store: behind it, a commit would wait for both.
+        let flusher = cover.parity().flusher();
+        flusher.flush_ahead();
         self.inner.put_segment(place, bytes)?;
         cover.state().under_way.remove(&place.segment);
         Ok(())

@@ -53,14 +53,18 @@ impl World {
         store: Arc<MemoryStore>,
         handle: Option<MemoryStore>,
     ) -> World {
+        let creation =
+            Creation { pool: POOL, cells, loss_ppm, journal_bytes: 2 << 20, key: None, is_away: false };
+        World::made(creation, seed, store, handle)
+    }
+
+    fn made(creation: Creation, seed: u64, store: Arc<MemoryStore>, handle: Option<MemoryStore>) -> World {
         let random = Env::seeded(seed).random;
         let served: Arc<dyn Store> = match handle {
             Some(handle) => Arc::new(handle),
             None => Arc::clone(&store) as _,
         };
         let device = ObjectDevice::open(served, Some(64 << 20), [1; 16]).unwrap();
-        let creation =
-            Creation { pool: POOL, cells, loss_ppm, journal_bytes: 2 << 20, key: None, is_away: false };
         let file = tempfile::tempfile().unwrap();
         file.set_len(creation.bytes()).unwrap();
         let own = file.try_clone().unwrap();
@@ -384,6 +388,31 @@ fn what_came_in_later_is_settled_by_a_flush() {
     assert!(!is_settled(&world, 3));
     world.reopen();
     assert!((1..=4).all(|id| is_settled(&world, id)));
+}
+
+/// A commit finds few bytes that wait for its flush, however many came in before it.
+#[test]
+fn puts_flush_what_many_of_them_left() {
+    const WAITING: u64 = 16 << 20;
+    let creation = Creation {
+        pool: POOL,
+        cells: 20_000,
+        loss_ppm: 100_000,
+        journal_bytes: 64 << 20,
+        key: None,
+        is_away: false,
+    };
+    let world = World::made(creation, 20, Arc::new(MemoryStore::new("bucket")), None);
+    let mut last = 0;
+    for id in 1..=40 {
+        world.put(id, 250 * PAYLOAD);
+        let parity = world.parity.read().unwrap();
+        let position = parity.standing().position;
+        assert!(position > last && parity.is_durable_to(position - WAITING.min(position)), "put {id}");
+        last = position;
+    }
+    assert!(last > 2 * WAITING, "{last} bytes");
+    assert!(!world.parity.read().unwrap().is_durable_to(last), "the last of them wait for a commit");
 }
 
 /// A pass that goes on beside puts and deletes: they belong to the next one.

@@ -885,6 +885,14 @@ impl Flusher {
         self.source.flush_records(self.end)?;
         Ok(self.end)
     }
+
+    /// Makes it durable now if it is much, so that a flush finds little. Another one that runs
+    /// holds this up as little as one that failed: the next flush tells of that.
+    pub fn flush_ahead(&self) {
+        if !self.has_failed {
+            let _ = self.source.flush_ahead(self.end);
+        }
+    }
 }
 
 /// Tags of a segment's content.

@@ -4,7 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use steadfast_device::Buffer;
 use steadfast_format::parity::ParitySegment;
@@ -21,6 +21,8 @@ use crate::tile::{Batch, Tile};
 
 /// Cells that are added to a tile at once.
 const BATCH: usize = 2048;
+/// Bytes that may wait for a flush while writers go on: a commit finds no more of them.
+pub(super) const UNFLUSHED: u64 = 16 << 20;
 
 /// Where bytes are, and how they are read and written.
 #[derive(Clone)]
@@ -81,6 +83,20 @@ impl Source {
     pub fn flush_records(&self, end: u64) -> Result<()> {
         let _turn = self.flushes.take_turn();
         if self.is_durable_to(end) && !self.has_failed() { Ok(()) } else { self.flush_now(end) }
+    }
+
+    /// The same once [`UNFLUSHED`] bytes of records wait. A flush that runs holds up nobody: it
+    /// leaves fewer.
+    pub fn flush_ahead(&self, end: u64) -> Result<()> {
+        let durable = self.flushes.durable.load(Ordering::Acquire);
+        if end.saturating_sub(durable) < UNFLUSHED {
+            return Ok(());
+        }
+        match self.flushes.turn.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Ok(_turn) => self.flush_now(end),
+            Err(TryLockError::Poisoned(_turn)) => self.flush_now(end),
+        }
     }
 
     fn flush_now(&self, end: u64) -> Result<()> {

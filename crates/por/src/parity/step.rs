@@ -21,7 +21,7 @@ use super::device::{UNIT, cell_id, padded, tags_at};
 use super::error::{Error, Result};
 use super::geometry::{BLOCK, Geometry, Slots};
 use super::pass::Which;
-use super::source::Source;
+use super::source::{Source, UNFLUSHED};
 use crate::cell::{PAYLOAD, TAG};
 use crate::tile::{Batch, Tile};
 
@@ -261,6 +261,7 @@ impl Tiles {
         let (mut away, mut sealed) = (Vec::new(), Vec::new());
         let mut sums: Vec<Collected> = tiles.iter().map(Collected::of).collect();
         self.add_window(source, tiles, &mut sums)?;
+        let mut unflushed = 0;
         for (taken, collected) in tiles.iter_mut().zip(sums) {
             let Collected { tile, batch } = collected;
             let tile = if tile.is_some() { tile } else { self.stored(source, taken)? };
@@ -278,6 +279,12 @@ impl Tiles {
             }
             self.write(source, self.slots.slot(taken.slot) + BLOCK, bytes)?;
             taken.hash = Some(hash(bytes));
+            // A flush of records beside the step waits for what others wrote, too.
+            unflushed += bytes.len() as u64;
+            if unflushed >= UNFLUSHED {
+                source.flush(self.cut)?;
+                unflushed = 0;
+            }
         }
         let Some(bodies) = &source.bodies else { return Ok(()) };
         let (hashes, outcome) = bodies.put_each(&sealed);
