@@ -169,7 +169,8 @@ impl Devices {
     }
 
     /// Discards all free slots at once, before an import's first write: those that commits took
-    /// which came to no root, too. Gives how many there were; none without `autotrim`.
+    /// which came to no root, too. Gives how many there were, holes among them; none without
+    /// `autotrim`.
     pub(crate) fn give_back_free(&self) -> u64 {
         let mut given = 0;
         if !self.core.space.is_discarding() {

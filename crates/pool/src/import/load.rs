@@ -67,24 +67,30 @@ impl Pool {
     /// not loaded stay locked.
     pub fn import(env: &Env, found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
         let devices: Vec<_> = found.devices.iter().map(|found| Arc::clone(&found.handle.device)).collect();
-        let (again, mut parity) = (found.clone(), None);
+        let (again, mut parity, mut notice) = (found.clone(), None, None);
         let imported = Found::new(env, found, spec).and_then(|found| {
             let unlocked = found.unlock(None)?;
             parity.clone_from(&unlocked.parity);
-            unlocked.root()?.load()?.go_live()
+            let rooted = unlocked.root()?;
+            notice.clone_from(&rooted.choice.notice);
+            rooted.load()?.go_live(None)
         });
         let imported = match (imported, parity) {
             // A store has lost what leads to the pool's content: it comes back first.
             (Err(error), Some(Ok(code))) if error.is_of_content() => Found::new(env, again, spec)
                 .and_then(|found| found.unlock(Some(code)))
-                .and_then(|unlocked| unlocked.recover()?.root()?.load()?.go_live())
+                .and_then(|unlocked| unlocked.recover()?.root()?.load()?.go_live(None))
                 .map_err(|_| error),
             // Commits that came to no root may have taken the last room of the file system that
             // holds an image.
             (Err(error), parity) if error.full_device().is_some() => Found::new(env, again, spec)
                 .and_then(|found| found.unlock(parity.and_then(std::result::Result::ok)))
                 .and_then(|unlocked| unlocked.root()?.load())
-                .and_then(|loaded| if loaded.give_back() { loaded.go_live() } else { Err(error) }),
+                .and_then(|mut loaded| {
+                    // The first attempt may have told the register what the operator accepts.
+                    loaded.anchored.notice = loaded.anchored.notice.take().or(notice);
+                    loaded.go_live(Some(error))
+                }),
             (imported, _) => imported,
         };
         if imported.is_err() {
@@ -342,17 +348,9 @@ impl Pool {
 }
 
 impl Loaded<'_> {
-    /// Gives back what free slots take of the room below the devices, before the first write.
-    /// False if nothing was: the operator keeps that room (`autotrim`), or opens an older root, and
-    /// the newer one is what is left if this import fails.
-    fn give_back(&self) -> bool {
-        let is_newest = self.behind.is_none() && !self.spec.to_checkpoint;
-        is_newest && !self.spec.read_only && self.pool.devices.give_back_free() > 0
-    }
-
     /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks
-    /// begin.
-    fn go_live(self) -> Result<Pool> {
+    /// begin. `lacked_room` is how an attempt before this one ended, for want of room.
+    fn go_live(self, lacked_room: Option<Error>) -> Result<Pool> {
         // All that can refuse was looked at: an import that fails shall fence nobody.
         let before = self.pool.core.space.epoch();
         let epoch = match self.spec.read_only {
@@ -381,6 +379,13 @@ impl Loaded<'_> {
         }
         if let Some(notice) = &self.anchored.notice {
             pool.note_accepted(notice);
+        }
+        if let Some(error) = lacked_room {
+            // An older root is opened: the newer one is what is left if this import fails, too.
+            let is_newest = self.behind.is_none() && !self.spec.to_checkpoint;
+            if self.spec.read_only || !is_newest || pool.devices.give_back_free() == 0 {
+                return Err(error);
+            }
         }
         // Before the first write, which it shall cover.
         pool.devices.attach_parity(self.parity)?;
