@@ -192,7 +192,10 @@ mod tests {
         });
         let mut taken = Descriptor::ask(&near, 7, &Arc::default()).unwrap();
         let widened = rustix::pipe::fcntl_getpipe_size(&reader).unwrap();
-        assert_eq!(widened, PIPE_BYTES, "a stream's pipe is as large as it may be");
+        // A user has room for few pipes of that size, or for none.
+        let (other, _end) = std::io::pipe().unwrap();
+        let may = rustix::pipe::fcntl_setpipe_size(&other, PIPE_BYTES).is_ok();
+        assert!(widened == PIPE_BYTES || !may, "a stream's pipe is as large as it may be: {widened}");
         let _far = giver.join().unwrap();
         taken.write_all(b"through").unwrap();
         drop(taken);

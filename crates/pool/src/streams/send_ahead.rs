@@ -77,8 +77,8 @@ impl<'s> SendAhead<'s> {
 
     /// The first part is in memory: it waits for no device.
     fn has_come(&self) -> bool {
-        let first = self.queue.front().and_then(|(_, last)| last.as_ref());
-        first.is_some_and(|last| self.blocks.is_cached(last))
+        let first = self.queue.front();
+        first.is_some_and(|(_, last)| last.as_ref().is_none_or(|last| self.blocks.is_cached(last)))
     }
 
     /// The next part that is to go: of all, or of those that make way for more.
