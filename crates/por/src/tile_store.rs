@@ -391,12 +391,16 @@ impl TileStore {
     fn sweep(&self, heads: &dyn Fn() -> Heads) -> Result<()> {
         let objects = self.store.objects().expect("a device of whole objects");
         let listed = self.noted(objects.stored_segments())?;
+        // Of what the list shows, each was under way then, or a head has named it since: a name that
+        // a step is about to give up is in one of the two.
+        let under_way = self.state().under_way.clone();
         // Behind the list: what came meanwhile is named now.
         let Heads { names, pass, opened_at } = heads();
         let state = &mut *self.state();
         let is_known = |state: &State, name: &SegmentId| {
             let is_going = [&state.stale, &state.left, &state.held].iter().any(|all| all.contains_key(name));
-            names.contains(name) || state.under_way.contains(name) || is_going
+            let is_coming = under_way.contains(name) || state.under_way.contains(name);
+            names.contains(name) || is_coming || is_going
         };
         let found: BTreeSet<SegmentId> = listed.into_iter().filter(|name| !is_known(state, name)).collect();
         state.sweep_at = (found.len() > SWEPT_MAX).then_some(pass + 1);
