@@ -391,8 +391,7 @@ impl TileStore {
     fn sweep(&self, heads: &dyn Fn() -> Heads) -> Result<()> {
         let objects = self.store.objects().expect("a device of whole objects");
         let listed = self.noted(objects.stored_segments())?;
-        // Of what the list shows, each was under way then, or a head has named it since: a name that
-        // a step is about to give up is in one of the two.
+        // Each name of the list was under way until now, or a head names it by now.
         let under_way = self.state().under_way.clone();
         // Behind the list: what came meanwhile is named now.
         let Heads { names, pass, opened_at } = heads();

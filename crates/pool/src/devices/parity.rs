@@ -10,17 +10,12 @@
 //!     whose standing is at the pass that took it out, or behind it.
 //!     `Devices::parity_step`
 //! [parity_device.3] A parity device that is missing or fails keeps nobody from reading or writing:
-//!     segments that are written meanwhile are uncovered until they are caught up with.
-//!     test: the same
+//!     segments written meanwhile are uncovered until they are caught up with. test: the same
 //! [parity_device.5] A second code is begun under the feature `parity_rekey`: software that does
-//!     not know of it would bring one of the codes up to date.
-//!     `Devices::rekey`
-//! [parity_device.6] Nobody who holds the code's lock waits for `catch_up`: the look for uncovered
-//!     segments has that, and asks the code, behind a put that waits for its lock, too.
-//!     `Devices::catch_up_step`
+//!     not know of it would bring one of the codes up to date. `Devices::rekey`
+//! [parity_device.6] `catch_up` is not taken under the lock of the code, but the other way round.
 //! [parity_device.4] Status and audits tell an object as covered once a power cut leaves it so.
-//!     `Covered::is_settled`, tests: `all_is_covered_once_it_is_durable`,
-//!     `an_audit_counts_what_is_durable`
+//!     tests: `all_is_covered_once_it_is_durable`, `an_audit_counts_what_is_durable`
 
 mod audit;
 
@@ -688,23 +683,17 @@ impl Devices {
         let now = self.core.env.clock.monotonic_ns();
         let since = Duration::from_nanos(now.saturating_sub(parity.passed_ns.load(Ordering::Relaxed)));
         let is_pressing;
+        // A put that found no room does a step.
+        let is_running = reading(code).is_step_running();
+        if is_running && parity.catch_up.lock().step.is_none() {
+            return Ok(Some(PAUSE));
+        }
         {
             let code = reading(code);
             // [por.16]
             if code.is_pinned() {
                 return Ok(Some(PINNED));
             }
-            // A put that found no room does a step.
-            if code.is_step_running() {
-                // Whoever has this lock may wait for the code [parity_device.6].
-                drop(code);
-                if parity.catch_up.lock().step.is_none() {
-                    return Ok(Some(PAUSE));
-                }
-            }
-        }
-        {
-            let code = reading(code);
             let figures = code.figures();
             is_pressing = figures.journal_used > figures.journal_size / 2;
             let is_due = code.is_pass_due();
@@ -736,8 +725,7 @@ impl Devices {
                 parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
                 // The next root tells of it.
                 self.core.health.changed.store(true, Ordering::Release);
-                // The code is free before `catch_up` is taken [parity_device.6].
-                let bodies = tile_store(&reading(code));
+                let bodies = tile_store(&reading(code)); // [parity_device.6]
                 if let Some(bodies) = bodies {
                     bodies.note_lost(None);
                     self.note_tiles(parity, &bodies);
