@@ -61,8 +61,10 @@ impl Store for LateStore {
     fn read_ranges(&self, ranges: &mut [ObjectRange<'_>]) {
         match self.store() {
             Ok(store) => store.read_ranges(ranges),
-            Err(_) => ranges.iter_mut().for_each(|range| {
-                range.outcome = self.store().map(|_| ());
+            // It may open by now.
+            Err(_) => ranges.iter_mut().for_each(|range| match self.store() {
+                Ok(store) => store.read_ranges(std::slice::from_mut(range)),
+                Err(error) => range.outcome = Err(error),
             }),
         }
     }
@@ -84,5 +86,36 @@ impl Store for LateStore {
 
     fn release(&self) {
         self.store.get().iter().for_each(|store| store.release());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use steadfast_device::objects::MemoryStore;
+
+    /// Keys that come while ranges are read give the ranges, or say why not.
+    #[test]
+    fn a_store_that_opens_amid_ranged_reads_gives_no_zeros() {
+        let store = MemoryStore::new("tiles");
+        assert!(store.create("object", b"content").unwrap());
+        let store: Arc<dyn Store> = Arc::new(store);
+        let tries = AtomicUsize::new(0);
+        let late = LateStore::new("tiles", move || match tries.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Err(io::ErrorKind::NotFound.into()),
+            _ => Ok(Arc::clone(&store)),
+        });
+        let mut out = [[0; 7]; 2];
+        let ranges = out.iter_mut().map(|out| ObjectRange {
+            object: "object",
+            offset: 0,
+            outs: vec![out],
+            outcome: Ok(()),
+        });
+        let mut ranges: Vec<ObjectRange<'_>> = ranges.collect();
+        late.read_ranges(&mut ranges);
+        assert!(ranges[0].outcome.is_err() && ranges[1].outcome.is_ok());
+        assert_eq!(out, [[0; 7], *b"content"]);
     }
 }
