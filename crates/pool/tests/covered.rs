@@ -292,6 +292,41 @@ fn tiles_at_a_store_come_back_and_go() {
     assert_eq!(tiles.names(), Vec::<String>::new());
 }
 
+/// A pass that failed is tried again half a minute later, however much is committed meanwhile.
+#[test]
+fn tries_of_a_pass_are_half_a_minute_apart() {
+    let world = World::new(38);
+    world.corner.put(PATH, 192 * MIB);
+    let (tiles, tries): (_, Arc<Mutex<Vec<u64>>>) = (MemoryStore::new("tiles"), Arc::default());
+    let (clock, of_hook) = (Arc::clone(&world.env.clock), Arc::clone(&tries));
+    *world.corner.2.lock().unwrap() = Some(tiles.handle(move |request| {
+        if request.operation == Operation::Write {
+            of_hook.lock().unwrap().push(clock.monotonic_ns());
+        }
+        Some(StoreFault::Away)
+    }));
+    let pool = world.create();
+    let stores = |address: &str| world.corner.tiles(address);
+    let wish = ParityWish { tiles: Some((TILES, &stores)), ..ParityWish::of(LOSS_PPM) };
+    let medium = world.corner.parity(PATH).expect("a file");
+    pool.devices().add_parity_for(wish, PATH, medium, false, false).expect("a parity device");
+    let (fs, _open) = mount(&pool, "tank");
+    let number = std::cell::Cell::new(0);
+    let write = || {
+        let now = number.replace(number.get() + 1);
+        write_file(&fs, ROOT, format!("file {now}").as_bytes(), &noise(now, 9_000));
+    };
+    write();
+    pool.sync().expect("committed");
+    fs.unlink(ROOT, b"file 0").expect("removed");
+    until(&pool, "a pass is tried four times", || {
+        write();
+        tries.lock().unwrap().len() > 3
+    });
+    let tries = tries.lock().unwrap();
+    assert!(tries.is_sorted_by(|one, next| next - one >= 30_000_000_000), "{tries:?}");
+}
+
 /// A store of tiles that hangs holds up no copy of a root, which comes before deletes of the pool's
 /// own stores.
 #[test]

@@ -15,7 +15,7 @@
 //! `a_device_put_back_within_a_pass_finds_its_tiles`
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use steadfast_crypto::{BlockKeys, Key, hash};
 use steadfast_device::objects::{Below, Store};
-use steadfast_device::{Device, Error as DeviceError, ObjectDevice, SegmentPlace};
+use steadfast_device::{Device, Error as DeviceError, ObjectDevice, Result as DeviceResult, SegmentPlace};
 use steadfast_env::{Env, Job, Tasks};
 use steadfast_format::parity::{ParitySegment, ParityTileStore};
 use steadfast_format::{PoolGuid, SegmentId, Stamp};
@@ -181,8 +181,12 @@ struct State {
     stale: BTreeMap<SegmentId, u64>,
     /// Objects that left the inner code, each with the pass that lets it be deleted.
     left: BTreeMap<SegmentId, u64>,
-    /// Objects that cannot leave it before a repair: the store lost them, or the repair reads.
+    /// Objects that cannot leave it before a repair, as the store lost them.
     held: BTreeMap<SegmentId, u64>,
+    /// Objects that could not leave it at the last try: the others have their turn first.
+    failed: VecDeque<(SegmentId, u64)>,
+    /// Why the last one of them could not.
+    failed_why: Option<String>,
     /// The pass from which on to look for objects that former openings left over; none if all
     /// are known.
     sweep_at: Option<u64>,
@@ -320,12 +324,9 @@ impl TileStore {
     pub fn trouble(&self) -> Option<String> {
         let state = self.state();
         let lost = |tile| format!("tile {tile} is missing there, or has other bytes");
-        state.lost.map(lost).or_else(|| state.trouble.clone())
-    }
-
-    /// Notes a tile that a pass could not read, or that all could be.
-    pub fn note_lost(&self, tile: Option<u32>) {
-        self.state().lost = tile;
+        let failed = |why| format!("objects that are to go, and stay: {} ({why})", state.failed.len());
+        let failed = state.failed_why.as_ref().filter(|_| !state.failed.is_empty()).map(failed);
+        state.lost.map(lost).or_else(|| state.trouble.clone()).or(failed)
     }
 
     /// True if a pass could not read a tile, and no recovery brought it back since.
@@ -338,7 +339,7 @@ impl TileStore {
     #[must_use]
     pub fn stale(&self) -> usize {
         let state = self.state();
-        state.stale.len() + state.left.len() + state.held.len()
+        state.stale.len() + state.failed.len() + state.left.len() + state.held.len()
     }
 
     /// Those of them that the store lost: they hold room of the inner code until a repair.
@@ -347,14 +348,8 @@ impl TileStore {
         self.state().held.len()
     }
 
-    /// True if some of them may be deleted when a root of this pass is committed.
-    #[must_use]
-    pub fn has_free(&self, committed: u64) -> bool {
-        self.state().left.values().any(|pass| *pass <= committed)
-    }
-
     /// Notes how the store did.
-    fn noted<T>(&self, outcome: std::result::Result<T, DeviceError>) -> Result<T> {
+    fn noted<T>(&self, outcome: DeviceResult<T>) -> Result<T> {
         let trouble = outcome.as_ref().err().map(ToString::to_string);
         self.state().trouble = trouble;
         outcome.map_err(|source| Error::TileStore { source })
@@ -373,18 +368,28 @@ impl TileStore {
     }
 
     /// Work at the store between two looks at other work: what former openings left over, and what
-    /// no head names any more, leaves the inner code, and is deleted if a root of the pass that it
-    /// waits for is committed. True if there is more.
+    /// no head names any more since the header of `pass`, leaves the inner code, and is deleted if
+    /// a root of the pass that it waits for is `committed`. `is_ours` is asked before that. True if
+    /// there is more.
     ///
     /// # Errors
-    /// The store does not take it, or the medium fails: it goes on later.
-    pub fn tend(&self, committed: u64, heads: &dyn Fn() -> Heads) -> Result<bool> {
-        let pass = heads().pass;
-        if self.state().sweep_at.is_some_and(|at| at <= pass) {
-            self.sweep(heads)?;
+    /// The store does not answer, or the medium fails: it goes on later, with other objects first.
+    pub fn tend(
+        &self,
+        pass: u64,
+        committed: u64,
+        heads: &dyn Fn() -> Heads,
+        is_ours: &mut dyn FnMut() -> bool,
+    ) -> Result<bool> {
+        let is_due = self.state().sweep_at.is_some_and(|at| at <= pass);
+        let swept = if is_due { self.sweep(heads) } else { Ok(()) };
+        let left = self.leave(pass);
+        // A delete takes a pass of the inner code: one for all that leave now.
+        if matches!(left, Ok(true)) {
+            return swept.map(|()| true);
         }
-        let leaves = self.leave(pass)?;
-        Ok(self.delete_left(committed)? || leaves)
+        let deleted = self.delete_left(committed, is_ours);
+        swept.and(left).and(deleted)
     }
 
     /// Looks for objects that former openings left over.
@@ -397,7 +402,9 @@ impl TileStore {
         let Heads { names, pass, opened_at } = heads();
         let state = &mut *self.state();
         let is_known = |state: &State, name: &SegmentId| {
+            let has_failed = state.failed.iter().any(|(failed, _)| failed == name);
             let is_going = [&state.stale, &state.left, &state.held].iter().any(|all| all.contains_key(name));
+            let is_going = is_going || has_failed;
             let is_coming = under_way.contains(name) || state.under_way.contains(name);
             names.contains(name) || is_coming || is_going
         };
@@ -413,54 +420,76 @@ impl TileStore {
         let due: Vec<(SegmentId, u64)> = {
             let state = self.state();
             let due = state.stale.iter().filter(|(_, after)| **after <= pass);
-            due.map(|(name, after)| (*name, *after)).collect()
+            due.map(|(name, after)| (*name, *after)).chain(state.failed.iter().copied()).collect()
         };
         let mut read = 0;
         for (name, after) in due {
             let known = {
                 let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-                inner.named(name, STORE).next().map(|known| (known, inner.is_mirrored(known)))
-            };
-            let left = match known {
-                None => Ok(()),
-                Some(_) if read == LEAVE_AT_ONCE => return Ok(true),
-                Some((_, true)) => self.store.take_out(name, None),
-                Some((known, false)) => {
-                    let mut bytes = vec![0; known.length as usize];
-                    match self.store.read_segment(Self::place(name), 0, &mut bytes) {
-                        Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => bytes.clear(),
-                        read => self.noted(read)?,
-                    }
-                    self.store.take_out(name, Some(&bytes))
+                let known = inner.named(name, STORE).next();
+                // It waits for the repair that reads.
+                if known.is_some() && inner.is_pinned() {
+                    continue;
                 }
+                known.map(|known| (known, inner.is_mirrored(known)))
             };
+            if known.is_some() && read == LEAVE_AT_ONCE {
+                return Ok(true);
+            }
             read += usize::from(known.is_some());
-            self.noted(left)?;
-            self.state().stale.remove(&name);
+            let left = self.noted(self.let_leave(name, known));
+            {
+                let state = &mut *self.state();
+                state.stale.remove(&name);
+                state.failed.retain(|(failed, _)| *failed != name);
+                if left.is_err() {
+                    state.failed.push_back((name, after));
+                    state.failed_why = state.trouble.clone();
+                }
+            }
+            left?;
             self.note_left(name, after);
         }
         Ok(false)
     }
 
+    /// Takes an object out of the inner code, if that has it, and its journal has it or not.
+    fn let_leave(&self, name: SegmentId, known: Option<(ParitySegment, bool)>) -> DeviceResult<()> {
+        match known {
+            None => Ok(()),
+            Some((_, true)) => self.store.take_out(name, None),
+            Some((known, false)) => {
+                let mut bytes = vec![0; known.length as usize];
+                match self.store.read_segment(Self::place(name), 0, &mut bytes) {
+                    Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => bytes.clear(),
+                    read => read?,
+                }
+                self.store.take_out(name, Some(&bytes))
+            }
+        }
+    }
+
     /// Notes an object that was to leave the inner code.
     fn note_left(&self, name: SegmentId, after: u64) {
         let is_in = self.store.is_covered(name);
+        let is_lost = is_in && self.store.held_back().iter().any(|held| held.segment == name);
         let state = &mut *self.state();
-        if is_in {
-            state.held.insert(name, after)
-        } else {
-            state.left.insert(name, after)
+        match (is_in, is_lost) {
+            (false, _) => state.left.insert(name, after),
+            (true, true) => state.held.insert(name, after),
+            // A repair reads: it leaves behind that.
+            (true, false) => state.stale.insert(name, after),
         };
     }
 
     /// Deletes objects that left the inner code and wait for this pass. True if there are more.
-    fn delete_left(&self, committed: u64) -> Result<bool> {
+    fn delete_left(&self, committed: u64, is_ours: &mut dyn FnMut() -> bool) -> Result<bool> {
         let due: Vec<SegmentId> = {
             let state = self.state();
             let due = state.left.iter().filter(|(_, after)| **after <= committed);
             due.map(|(name, _)| *name).take(DELETE_AT_ONCE).collect()
         };
-        if due.is_empty() {
+        if due.is_empty() || !is_ours() {
             return Ok(false);
         }
         // [por.13] of the inner code.
@@ -550,6 +579,10 @@ impl Bodies for TileStore {
         }
     }
 
+    fn note_lost(&self, tile: Option<u32>) {
+        self.state().lost = tile;
+    }
+
     fn check_room(&self, tiles: u64) -> Result<()> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).figures();
         let planned = (inner.planned / CELLS).saturating_sub(MORE);
@@ -558,14 +591,17 @@ impl Bodies for TileStore {
 }
 
 /// Work for the tiles at a store, if they lie at one, as of [`TileStore::tend`]. `committed` is the
-/// pass of the last committed root. True if there is more.
+/// pass of the last committed root.
 ///
 /// # Errors
 /// As of [`TileStore::tend`].
-pub fn tend(parity: &SharedParity, committed: u64) -> Result<bool> {
+pub fn tend(parity: &SharedParity, committed: u64, is_ours: &mut dyn FnMut() -> bool) -> Result<bool> {
     let reading = || parity.read().unwrap_or_else(PoisonError::into_inner);
-    let bodies = tile_store(&reading());
-    bodies.map_or(Ok(false), |bodies| bodies.tend(committed, &|| reading().heads()))
+    let (bodies, pass) = {
+        let parity = reading();
+        (tile_store(&parity), parity.standing().generation)
+    };
+    bodies.map_or(Ok(false), |bodies| bodies.tend(pass, committed, &|| reading().heads(), is_ours))
 }
 
 /// Brings back what the store of the tiles lost of them, if tiles lie at one: all are read once,

@@ -12,8 +12,8 @@ use steadfast_device::{Device, ObjectDevice};
 use steadfast_env::{Env, Random};
 use steadfast_format::SegmentId;
 use steadfast_format::object_names::{self, parse_segment};
-use steadfast_format::parity::ParitySegment;
-use steadfast_por::parity::{Creation, Error, Medium, ParityDevice};
+use steadfast_format::parity::{ParitySegment, ParityTile};
+use steadfast_por::parity::{Bodies, Creation, Error, Medium, ParityDevice};
 use steadfast_por::tile_store::{create_at_store, mend, open_parity, tend};
 use steadfast_por::{Covered, PAYLOAD, Part, Repair, SharedParity, TileStore, rekey, repair, tile_store};
 
@@ -73,13 +73,13 @@ fn bodies(parity: &SharedParity) -> Arc<TileStore> {
 /// Deletes all that may be deleted: the root that tells of the last pass is committed.
 fn tend_all(parity: &SharedParity) {
     let committed = parity.read().unwrap().standing().generation;
-    while tend(parity, committed).unwrap() {}
+    while tend(parity, committed, &mut || true).unwrap() {}
 }
 
 /// The same, until it fails.
 fn tended(device: &ParityDevice) {
     let (bodies, committed) = (tile_store(device).expect("tiles at a store"), device.standing().generation);
-    while bodies.tend(committed, &|| device.heads()).unwrap_or(false) {}
+    while bodies.tend(committed, committed, &|| device.heads(), &mut || true).unwrap_or(false) {}
 }
 
 /// Names of the objects that heads name, at the store.
@@ -213,6 +213,10 @@ struct World {
     content: MemoryStore,
     tiles: MemoryStore,
     is_away: Arc<AtomicBool>,
+    /// A tile that cannot be read.
+    unreadable: Arc<Mutex<Option<String>>>,
+    /// Reads and puts of tiles.
+    asked: Arc<[AtomicUsize; 2]>,
     /// Reads of content.
     reads: Arc<AtomicUsize>,
     medium: False,
@@ -227,7 +231,18 @@ impl World {
         let (content, tiles) = (MemoryStore::new("content"), MemoryStore::new("tiles"));
         let is_away = Arc::new(AtomicBool::new(false));
         let away = Arc::clone(&is_away);
-        let fault = move |_: &Request| away.load(Ordering::Relaxed).then_some(StoreFault::Away);
+        let (unreadable, asked): (Arc<Mutex<_>>, Arc<[AtomicUsize; 2]>) = Default::default();
+        let (bad, counts) = (Arc::clone(&unreadable), Arc::clone(&asked));
+        let fault = move |request: &Request| {
+            match request.operation {
+                Operation::Read => _ = counts[0].fetch_add(1, Ordering::Relaxed),
+                Operation::Write => _ = counts[1].fetch_add(1, Ordering::Relaxed),
+                _ => {}
+            }
+            let is_bad =
+                request.operation == Operation::Read && *bad.lock().unwrap() == Some(request.name.clone());
+            (is_bad || away.load(Ordering::Relaxed)).then_some(StoreFault::Away)
+        };
         let (medium, parity) = made(creation, &(Arc::new(tiles.handle(fault)) as Shared));
         let reads = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&reads);
@@ -239,7 +254,8 @@ impl World {
         let (covered, parity) = (Arc::new(Covered::new(Arc::new(device))), Arc::new(RwLock::new(parity)));
         covered.cover(3, Arc::clone(&parity));
         let random = Env::seeded(3).random;
-        World { content, tiles, is_away, reads, medium, covered, parity, random, written: Vec::new() }
+        let written = Vec::new();
+        World { content, tiles, is_away, unreadable, asked, reads, medium, covered, parity, random, written }
     }
 
     fn put(&mut self, id: u64, cells: usize) {
@@ -266,6 +282,11 @@ impl World {
     fn mend(&self, store: &Arc<Covered>) -> Repair {
         let stop = AtomicBool::new(false);
         repair(&[Arc::clone(store)], &Env::seeded(1), 1 << 30, &stop, &mut |_, _| ()).unwrap()
+    }
+
+    /// Reads and puts of tiles since the last call.
+    fn asked(&self) -> [usize; 2] {
+        [0, 1].map(|kind: usize| self.asked[kind].swap(0, Ordering::Relaxed))
     }
 
     /// The cells of tiles that an audit misses, of so many samples.
@@ -518,6 +539,10 @@ fn a_step_pays_a_round_trip_for_all_its_tiles() {
     given.check(&is_tidy(device, &tiles, 30));
 }
 
+fn id_of(name: &str) -> SegmentId {
+    parse_segment(&name[name.find("seg/").unwrap()..]).unwrap()
+}
+
 trait IntoId {
     fn into_id(self) -> steadfast_format::SegmentId;
 }
@@ -596,6 +621,99 @@ fn a_pass_goes_on_where_the_store_of_tiles_failed() {
     world.check();
 }
 
+/// While the store lacks a tile, a pass asks for that one alone, and writes no other one again.
+#[test]
+fn a_pass_that_lacks_a_tile_tries_that_one_alone() {
+    let mut world = World::new(&THIRTY);
+    world.put(1, 20);
+    world.pass().unwrap();
+    let before = world.tiles.names();
+    world.put(2, 20);
+    let step = |world: &World| world.parity.write().unwrap().pass_step();
+    assert!(step(&world).unwrap().is_none());
+    // One that the pass comes to later.
+    let heads = world.parity.read().unwrap().heads().names;
+    let is_next = |name: &&String| heads.contains(&id_of(name));
+    let lost = before.iter().rfind(is_next).unwrap();
+    let bytes = world.object(lost);
+    assert!(world.tiles.remove(lost));
+    let failed = (0..9).find_map(|_| step(&world).err()).unwrap();
+    assert!(matches!(failed, Error::TileDamaged(_)), "{failed}");
+    let there = world.tiles.names().len();
+    world.asked();
+    for id in 3..6 {
+        world.put(id, 3);
+        assert!(matches!(step(&world), Err(Error::TileDamaged(_))));
+        assert_eq!((world.asked(), world.tiles.names().len()), ([1, 0], there));
+    }
+    assert!(world.bodies().has_lost());
+    assert!(world.tiles.create(lost, &bytes).unwrap());
+    assert!(step(&world).unwrap().is_none());
+    assert_eq!((world.asked(), world.bodies().has_lost()), ([1, 1], false));
+    world.pass().unwrap();
+    // Records that came meanwhile.
+    world.pass().unwrap();
+    assert_eq!(world.tiles.names().len(), 30);
+    let segment = world.content.names().into_iter().find(|name| name.starts_with("seg/")).unwrap();
+    world.content.remove(&segment);
+    let mended = world.mend(&world.covered);
+    assert!(mended.unsound.is_empty() && mended.restored.len() == 1, "{mended:?}");
+}
+
+/// Objects that are to go: one that cannot be read holds up no other, one pass of the inner code is
+/// made for all, heads are copied for a list alone, and the pool is asked before each delete.
+#[test]
+fn stale_tiles_go_together() {
+    let mut world = World::new(&THIRTY);
+    world.put(1, 20);
+    world.pass().unwrap();
+    let bodies = world.bodies();
+    let generation = || bodies.inner().read().unwrap().standing().generation;
+    bodies.inner().write().unwrap().pass().unwrap();
+    let (before, names) = (generation(), world.tiles.names());
+    let (pass, copies) = (world.parity.read().unwrap().standing().generation, AtomicUsize::new(0));
+    let heads = || {
+        copies.fetch_add(1, Ordering::Relaxed);
+        world.parity.read().unwrap().heads()
+    };
+    let asked = AtomicUsize::new(0);
+    let tend = |is_ours| {
+        bodies.tend(pass, pass, &heads, &mut || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            is_ours
+        })
+    };
+    // They stand for those of a code that was made anew.
+    *world.unreadable.lock().unwrap() = Some(names[0].clone());
+    bodies.retire(&mut names[..20].iter().map(|name| id_of(name)), pass);
+    assert!(tend(false).is_err() && bodies.trouble().is_some());
+    assert!(tend(false).unwrap(), "others leave");
+    // The rest of them, and the first one again.
+    assert!(tend(false).is_err());
+    assert_eq!((world.tiles.names().len(), asked.load(Ordering::Relaxed)), (30, 1), "the pool is not ours");
+    assert_eq!(generation(), before, "nothing was deleted");
+    {
+        // The journal of the inner code has room for a few of these, and no pass makes more.
+        let _reads = bodies.inner().read().unwrap().snapshot();
+        bodies.retire(&mut names[20..].iter().map(|name| id_of(name)), pass);
+        world.asked();
+        let tended = tend(false).ok();
+        assert_eq!(
+            (tended, bodies.held(), world.asked()),
+            (Some(false), 0, [0, 0]),
+            "they wait, and are not lost"
+        );
+    }
+    assert!(tend(true).is_err());
+    assert_eq!((world.tiles.names().len(), generation()), (1, before + 2), "a full journal takes a pass");
+    assert!(bodies.trouble().is_some_and(|why| why.contains("and stay: 1 (")), "{:?}", bodies.trouble());
+    *world.unreadable.lock().unwrap() = None;
+    assert!(!tend(true).unwrap());
+    assert_eq!((world.tiles.names().len(), generation(), bodies.trouble()), (0, before + 3, None));
+    assert_eq!(asked.load(Ordering::Relaxed), 4, "also where an object leaves and is deleted in one look");
+    assert_eq!(copies.load(Ordering::Relaxed), 0, "all names are known");
+}
+
 /// A store that is away while objects are to be deleted gets the deletes later.
 #[test]
 fn deletes_that_fail_come_later() {
@@ -639,7 +757,7 @@ fn a_device_put_back_within_a_pass_finds_its_tiles() {
     let copy = |world: &World| world.medium.crashed(|_| BLOCK);
     let step = |world: &World| {
         assert!(world.parity.write().unwrap().pass_step().unwrap().is_none());
-        while tend(&world.parity, committed).unwrap() {}
+        while tend(&world.parity, committed, &mut || true).unwrap() {}
     };
     world.put(2, 40);
     let mut copies = vec![copy(&world)];
@@ -656,7 +774,7 @@ fn a_device_put_back_within_a_pass_finds_its_tiles() {
         let device = opened(&copies[at], &plain, 5).unwrap();
         assert_eq!((named(&device, &tiles).0.len(), device.standing().generation), (30, committed));
         // A newer copy may know of objects that it does not know of.
-        while tile_store(&device).unwrap().tend(committed, &|| device.heads()).unwrap() {}
+        tended(&device);
     }
     // The pass of one of them is committed: the others are refused from then on, and all else goes.
     let mut device = opened(&copies[1], &plain, 6).unwrap();
@@ -664,6 +782,60 @@ fn a_device_put_back_within_a_pass_finds_its_tiles() {
     assert_eq!(device.standing().generation, committed + 1);
     assert_eq!(device.audit_tiles(1000, &*Env::seeded(1).random).unwrap(), Vec::<u32>::new());
     is_tidy(device, &tiles, 30);
+}
+
+/// [por.22]: where a flush beside a step fails behind its heads, they name their objects still.
+#[test]
+fn objects_of_a_step_beside_which_a_flush_failed_stay() {
+    type Happening = Box<dyn FnOnce() + Send>;
+    /// Behind the next head of a tile something happens.
+    struct Beside(False, Arc<Mutex<Option<Happening>>>);
+    impl Medium for Beside {
+        fn size(&self) -> io::Result<u64> {
+            self.0.size()
+        }
+        fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+            self.0.read(at, out)
+        }
+        fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            self.0.write(at, bytes)?;
+            if ParityTile::decode(bytes, steadfast_crypto::hash).is_ok() {
+                let happens = self.1.lock().unwrap().take();
+                happens.into_iter().for_each(|happens| happens());
+            }
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            self.0.flush()
+        }
+        fn grow(&self, bytes: u64) -> io::Result<()> {
+            self.0.grow(bytes)
+        }
+    }
+    let tiles = MemoryStore::new("tiles");
+    let plain = Arc::new(tiles.handle(|_| None)) as Shared;
+    let (medium, device) = made(&SMALL, &plain);
+    drop(device);
+    let happening: Arc<Mutex<Option<Happening>>> = Arc::default();
+    let beside = Beside(medium.clone(), Arc::clone(&happening));
+    let stores = |_: &str| Ok(Arc::clone(&plain));
+    let mut device = open_parity(Box::new(beside), POOL, None, &stores, &Env::seeded(7)).unwrap();
+    let mut given = Given::default();
+    given.add(&mut device, 1, 90 * PAYLOAD).unwrap();
+    let step = device.begin_step().unwrap().unwrap();
+    given.add(&mut device, 2, PAYLOAD).unwrap();
+    let (flusher, state) = (device.flusher(), Arc::clone(&medium.0));
+    *happening.lock().unwrap() = Some(Box::new(move || {
+        state.lock().unwrap().left = Some(0);
+        assert!(matches!(flusher.flush(), Err(Error::Io { .. })));
+        state.lock().unwrap().left = None;
+    }));
+    assert!(matches!(device.end_step(step.run()), Err(Error::Failed)));
+    tended(&device);
+    let again = opened(&medium.crashed(|_| BLOCK), &plain, 8).unwrap();
+    let (heads, bodies) = (again.heads().names, tile_store(&again).unwrap());
+    let covered = heads.iter().filter(|name| bodies.store().is_covered(**name)).count();
+    assert_eq!((heads.len(), covered, named(&again, &tiles).0.len()), (2, 2, 2));
 }
 
 /// [por.22]

@@ -18,6 +18,7 @@
 //!     tests: `all_is_covered_once_it_is_durable`, `an_audit_counts_what_is_durable`
 
 mod audit;
+mod tiles;
 
 pub use audit::{Agent, AskAgent, NoSum};
 
@@ -40,8 +41,8 @@ use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, MetaKey, ParityStanding, PoolGuid, SegmentId,
 };
 use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Pass, Standing, Step, StepResult};
-use steadfast_por::tile_store::{create_at_store, mend, open_parity, tend};
-use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TileStore, TilesPlace, tile_store};
+use steadfast_por::tile_store::{create_at_store, mend, open_parity};
+use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TilesPlace, tile_store};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "parity";
@@ -63,7 +64,7 @@ const JOURNAL_SEGMENTS: u64 = 3;
 /// Time between two looks for uncovered segments.
 const LOOK: Duration = Duration::from_secs(600);
 /// Objects that are to be deleted wait so long for the pass that takes them out, or longer if the
-/// code is large.
+/// code is large. A try after a failure waits as long.
 const PASS: Duration = Duration::from_secs(30);
 /// Tiles a second that passes for deletes alone read and write on average.
 const PASS_TILES: u64 = 2;
@@ -93,6 +94,8 @@ pub(crate) struct Parity {
     passed_ns: AtomicU64,
     /// End of the journal when it was last looked at.
     looked_at: AtomicU64,
+    /// No step of a pass before: the last one failed.
+    pass_after_ns: AtomicU64,
     /// When to look again after what waits to be deleted at the store of the tiles.
     tend_ns: AtomicU64,
     /// That store failed, and nothing of it succeeded since.
@@ -237,6 +240,7 @@ impl Parity {
             standing: RankedMutex::new(standing),
             passed_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
+            pass_after_ns: AtomicU64::new(0),
             tend_ns: AtomicU64::new(0),
             tiles_away: AtomicBool::new(false),
             catch_up: RankedMutex::default(),
@@ -592,57 +596,6 @@ impl Devices {
         self.tend_and_pass(&parity, code)
     }
 
-    /// A step of the work for which the store of the tiles is asked, where the tiles lie at one and
-    /// tasks run beside each other. Gives when to look again.
-    pub(crate) fn tiles_step(&self) -> Result<Option<Duration>> {
-        let Some(parity) = self.parity() else { return Ok(None) };
-        let Ok(code) = &parity.code else { return Ok(None) };
-        let is_due = {
-            let code = reading(code);
-            code.bodies().is_some() && !code.has_failed()
-        };
-        if is_due { self.tend_and_pass(&parity, code) } else { Ok(None) }
-    }
-
-    fn tend_and_pass(&self, parity: &Parity, code: &SharedParity) -> Result<Option<Duration>> {
-        // The pass goes on beside a list of any length.
-        let tends = self.tend_step(parity, code)?;
-        let next = self.pass_step(parity, code)?;
-        Ok(next.into_iter().chain(tends.then_some(PAUSE)).min())
-    }
-
-    /// Deletes some objects at the store of the tiles that no head names, if a root is committed
-    /// that lets them go. True if there are more.
-    fn tend_step(&self, parity: &Parity, code: &SharedParity) -> Result<bool> {
-        let now = self.core.env.clock.monotonic_ns();
-        let bodies = tile_store(&reading(code));
-        let Some(bodies) = bodies.filter(|_| parity.tend_ns.load(Ordering::Relaxed) <= now) else {
-            return Ok(false);
-        };
-        let committed = parity.committed.load(Ordering::Acquire);
-        if bodies.has_free(committed) {
-            // [por.23]
-            self.core.check_ours()?;
-        }
-        let tended = tend(code, committed);
-        if tended.is_err() {
-            let later = now.saturating_add(u64::try_from(PASS.as_nanos()).expect("short"));
-            parity.tend_ns.store(later, Ordering::Relaxed);
-        }
-        self.note_tiles(parity, &bodies);
-        Ok(tended.unwrap_or(false))
-    }
-
-    /// Tells once that the store of the tiles fails.
-    fn note_tiles(&self, parity: &Parity, bodies: &TileStore) {
-        let trouble = bodies.trouble();
-        let was_away = parity.tiles_away.swap(trouble.is_some(), Ordering::Relaxed);
-        if let Some(reason) = trouble.filter(|_| !was_away) {
-            let address = bodies.address().to_owned();
-            self.core.events.note(EventKind::TilesAway { address, reason });
-        }
-    }
-
     /// Brings one uncovered segment into the code. False if there is none.
     fn catch_up_step(&self, parity: &Parity) -> bool {
         let now = self.core.env.clock.monotonic_ns();
@@ -688,6 +641,9 @@ impl Devices {
         if is_running && parity.catch_up.lock().step.is_none() {
             return Ok(Some(PAUSE));
         }
+        if let wait @ 1.. = parity.pass_after_ns.load(Ordering::Relaxed).saturating_sub(now) {
+            return Ok(Some(Duration::from_nanos(wait)));
+        }
         {
             let code = reading(code);
             // [por.16]
@@ -727,7 +683,6 @@ impl Devices {
                 self.core.health.changed.store(true, Ordering::Release);
                 let bodies = tile_store(&reading(code)); // [parity_device.6]
                 if let Some(bodies) = bodies {
-                    bodies.note_lost(None);
                     self.note_tiles(parity, &bodies);
                     // Segments that found no room in the journal come in.
                     parity.catch_up.lock().look_ns = 0;
@@ -735,25 +690,27 @@ impl Devices {
                 Ok(None)
             }
             Err(
-                error @ (steadfast_por::parity::Error::TileStore { .. }
+                steadfast_por::parity::Error::TileStore { .. }
                 | steadfast_por::parity::Error::Inner { .. }
-                | steadfast_por::parity::Error::TileDamaged(_)),
+                | steadfast_por::parity::Error::TileDamaged(_),
             ) if reading(code).bodies().is_some() => {
                 let bodies = tile_store(&reading(code));
-                if let (steadfast_por::parity::Error::TileDamaged(tile), Some(bodies)) = (error, &bodies) {
-                    bodies.note_lost(Some(tile));
-                }
                 bodies.iter().for_each(|bodies| self.note_tiles(parity, bodies));
-                parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
+                parity.pass_after_ns.store(self.after_a_failure(), Ordering::Relaxed);
                 Ok(Some(PASS))
             }
             Err(error) => {
                 let (path, reason) = (parity.path.clone(), error.to_string());
                 self.core.events.note(EventKind::ParityOut { path, reason });
-                parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
+                parity.pass_after_ns.store(self.after_a_failure(), Ordering::Relaxed);
                 Ok(Some(PASS))
             }
         }
+    }
+
+    /// When to try again what failed now.
+    fn after_a_failure(&self) -> u64 {
+        self.core.env.clock.monotonic_ns() + u64::try_from(PASS.as_nanos()).expect("short")
     }
 
     /// A step of a pass. Where nothing runs beside it, it begins, runs and ends in three calls:
@@ -821,6 +778,8 @@ impl Devices {
         // The tiles first: what they lack of themselves the content cannot get from them.
         let mended = mend(&code, &self.core.env, memory, stop, watch);
         let mended = mended.map_err(self.parity_error(&parity))?;
+        // The tile for which it waits is back, if it could be.
+        parity.pass_after_ns.store(0, Ordering::Relaxed);
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
         let repair = steadfast_por::repair(&stores, &self.core.env, memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon.
@@ -972,21 +931,7 @@ impl Devices {
             left_out: left_out.filter(|_| uncovered > 0),
             held_back,
             audit: Some(standing).filter(|standing| standing.audited_ns != 0),
-            tiles: code.and_then(|code| {
-                let code = reading(code);
-                tile_store(&code).map(|bodies| {
-                    let recovery = format!("`steadfast audit recover {}` brings it back", self.core.name());
-                    let trouble = bodies.trouble().map(|trouble| match bodies.has_lost() {
-                        true => format!("{trouble}: {recovery}"),
-                        false if bodies.held() > 0 => {
-                            let held = bodies.held();
-                            format!("{trouble}: {held} objects that were to go are lost there: {recovery}")
-                        }
-                        false => trouble,
-                    });
-                    (bodies.address().to_owned(), trouble)
-                })
-            }),
+            tiles: code.and_then(|code| self.tiles_status(code)),
         })
     }
 }

@@ -64,6 +64,9 @@ pub trait Bodies: Any + Send + Sync {
     /// deleted when it is committed [por.23].
     fn retire(&self, names: &mut dyn Iterator<Item = SegmentId>, pass: u64);
 
+    /// Notes a tile that a pass could not read, or that all could be.
+    fn note_lost(&self, tile: Option<u32>);
+
     /// Refuses a second code if there is no room for so many tiles of both.
     ///
     /// # Errors

@@ -76,6 +76,8 @@ struct Work {
     cells: BTreeMap<u32, Vec<WindowCell>>,
     /// Tiles that are behind; the next one is the last of the list.
     behind: Vec<u32>,
+    /// The next one is a tile that its store did not give: it is tried alone.
+    is_next_lost: bool,
 }
 
 impl Work {
@@ -102,8 +104,9 @@ impl ParityDevice {
     /// A step of a pass, which begins one if none is under way: some tiles, or its end.
     ///
     /// # Errors
-    /// A tile or the journal is damaged, or the medium fails: the pass begins anew then. A recovery
-    /// reads, or another step is running: it goes on later.
+    /// A tile or the journal is damaged, or the medium fails: the pass begins anew then, but for a
+    /// tile at a store ([`ParityDevice::end_step`]). A recovery reads, or another step is running:
+    /// it goes on later.
     pub fn pass_step(&mut self) -> Result<Option<Pass>> {
         let step = self.begin_step()?.ok_or(Error::StepRunning)?;
         self.end_step(step.run())
@@ -142,25 +145,37 @@ impl ParityDevice {
     /// Ends a step of a pass: what it stored is what the code has from now on [por.21].
     ///
     /// # Errors
-    /// As of [`ParityDevice::pass_step`]. Where the store of the tiles fails, the pass goes on with
-    /// the same tiles later.
+    /// As of [`ParityDevice::pass_step`]. Where the store of the tiles fails, or does not give one,
+    /// the pass goes on with the same tiles later, and with that one alone.
     ///
     /// # Panics
     /// If it began on another device.
     pub fn end_step(&mut self, result: StepResult) -> Result<Option<Pass>> {
         let (work, outcome) = result.end(&self.running);
+        let is_taken_again = self.is_taken_again(&work, &outcome);
         // Its tiles are durable, or it says why not: so it ends beside a flush that failed, too.
         let ended = match work {
             _ if self.has_failed => Err(Error::Failed),
-            StepWork::Tiles(tiles) => self.end_tiles(tiles, outcome).map(|()| None),
+            StepWork::Tiles(tiles) => self.end_tiles(tiles, outcome, is_taken_again).map(|()| None),
             StepWork::End(end) => outcome.map(|()| Some(self.end_pass(*end))),
         };
         self.has_failed |= matches!(ended, Err(Error::Io { .. }));
-        // The store of the tiles failed: the step is taken again, and what was stored stays.
-        if !matches!(ended, Ok(None) | Err(Error::TileStore { .. } | Error::Inner { .. })) {
+        if !matches!(ended, Ok(None)) && !is_taken_again {
             self.passing = None;
         }
         ended
+    }
+
+    /// True if the step is to be taken again, and all that the pass stored stays: the store of the
+    /// tiles failed, or lost one. A lost one of the next code is made again.
+    fn is_taken_again(&self, work: &StepWork, outcome: &Result<()>) -> bool {
+        let StepWork::Tiles(tiles) = work else { return false };
+        match outcome {
+            _ if self.has_failed => false,
+            Err(Error::TileStore { .. } | Error::Inner { .. }) => true,
+            Err(Error::TileDamaged(_)) => self.bodies().is_some() && tiles.which == Which::Present,
+            _ => false,
+        }
     }
 
     /// True if a step of a pass is running.
@@ -207,7 +222,7 @@ impl ParityDevice {
             let is_behind =
                 |tile: &u32| Some(code.tile(*tile)).is_some_and(|tile| is_made(tile) && tile.cut < end);
             let behind = (0..code.slots.tiles).rev().filter(is_behind).collect();
-            Work { cells: now.window_cells(code, without), behind }
+            Work { cells: now.window_cells(code, without), behind, is_next_lost: false }
         };
         // A code that goes, or is about to be begun anew, stays as it is.
         let present = match change {
@@ -231,7 +246,9 @@ impl ParityDevice {
         let spare = self.code(which).map_or(1, |code| code.slots.spare().max(1)) as usize;
         let held = self.now.source.bodies.as_ref().map_or(spare, |bodies| bodies.at_once());
         let spare = spare.min(held);
-        let Work { cells, behind } = passing.work(which);
+        let Work { cells, behind, is_next_lost } = passing.work(which);
+        // Each try would read and put the healthy ones, too.
+        let spare = if std::mem::take(is_next_lost) { 1 } else { spare };
         let group = behind.split_off(behind.len().saturating_sub(spare)).into_iter().rev();
         let group: Vec<(u32, Sum)> =
             group.map(|tile| (tile, Sum::With(cells.remove(&tile).unwrap_or_default()))).collect();
@@ -271,7 +288,7 @@ impl ParityDevice {
 
     /// Puts stored tiles in the place of their former generations. If the room of the next code
     /// failed, that is given up.
-    fn end_tiles(&mut self, ended: Tiles, outcome: Result<()>) -> Result<()> {
+    fn end_tiles(&mut self, mut ended: Tiles, outcome: Result<()>, is_taken_again: bool) -> Result<()> {
         let bodies = self.now.source.bodies.clone();
         let pass = self.header.sequence + 1;
         if matches!(outcome, Err(Error::NoRoom { .. })) {
@@ -289,7 +306,15 @@ impl ParityDevice {
         };
         let code = code.expect("[por.18]: the code stays while a step runs");
         assert_eq!(code.number, ended.number, "[por.18]: the code stays while a step runs");
-        let is_taken_again = matches!(outcome, Err(Error::TileStore { .. } | Error::Inner { .. }));
+        let lost = match outcome {
+            Err(Error::TileDamaged(tile)) => Some(tile),
+            _ => None,
+        };
+        if lost.is_some() || (outcome.is_ok() && ended.which == Which::Present) {
+            bodies.iter().for_each(|bodies| bodies.note_lost(lost));
+        }
+        // It is the next one.
+        ended.tiles.sort_by_key(|taken| Some(taken.tile) == lost);
         for taken in ended.tiles {
             let body = taken.body();
             let Taken { tile, before, slot, sum, hash, .. } = taken;
@@ -307,15 +332,17 @@ impl ParityDevice {
                     code.replace(tile, Stored { slot: Some(slot), generation, cut, hash });
                     bodies.iter().zip(body).for_each(|(bodies, name)| bodies.named(name));
                 }
-                // Where the medium failed, a head may name it.
-                (_, _, Err(Error::Io { .. })) => code.free.push(slot),
+                // Where the medium failed, in this step or beside it, a head may name it.
+                (_, _, Err(Error::Io { .. } | Error::Failed)) => code.free.push(slot),
                 (sum, ..) => {
                     code.free.push(slot);
                     // No head ever named it.
                     bodies.iter().for_each(|bodies| bodies.retire(&mut body.into_iter(), 0));
                     if let (true, Sum::With(cells), Some(passing)) = (is_taken_again, sum, &mut self.passing)
                     {
-                        passing.work(ended.which).take_again(tile, cells);
+                        let work = passing.work(ended.which);
+                        work.take_again(tile, cells);
+                        work.is_next_lost = lost.is_some();
                     }
                 }
             }
@@ -411,6 +438,7 @@ impl ParityDevice {
         self.now.next = next;
         let generation = self.header.sequence;
         self.retire_unnamed(&before, generation);
+        self.bodies().iter().for_each(|bodies| bodies.note_lost(None));
         if has_begun {
             self.wish = None;
         }
