@@ -268,23 +268,33 @@ impl Tree {
         }
     }
 
-    /// Reads the leaves of a range that are not in memory, side by side, if the one that holds
-    /// `from` is part of what the next sync writes, and there are `leaves_max` of them at most.
-    /// Then [`Tree::gather`] finds all of them.
+    /// Reads the leaves of a range that are not in memory, side by side, and the nodes above them,
+    /// if the leaf that holds `from` is part of what the next sync writes, and there are
+    /// `leaves_max` of them at most. Then [`Tree::gather`] finds all of them.
     pub fn read_to_gather(&self, from: &[u8], to: &[u8], leaves_max: usize) {
         if unread::is_strict() || !self.nodes.store.keeps() {
             return;
         }
-        let (mut missing, mut count, mut is_first_dirty) = (Vec::new(), 0, false);
-        self.visit_leaves(from, to, |leaf| {
-            count += 1;
-            is_first_dirty |= count == 1 && leaf.as_ref().is_ok_and(|cursor| cursor.is_at_dirty());
-            missing.extend(leaf.err());
-            is_first_dirty && count <= leaves_max
-        });
-        if is_first_dirty && count <= leaves_max && !missing.is_empty() {
+        // A round ends at a node above leaves that is not in memory. There are not more of these
+        // than leaves.
+        for _ in 0..leaves_max {
+            let (mut missing, mut count, mut is_first_dirty) = (Vec::new(), 0, false);
+            let above = self.visit_leaves(from, to, |leaf| {
+                count += 1;
+                is_first_dirty |= count == 1 && leaf.as_ref().is_ok_and(|cursor| cursor.is_at_dirty());
+                missing.extend(leaf.err());
+                is_first_dirty && count <= leaves_max
+            });
+            let is_last = above.is_none();
+            missing.extend(above);
+            if !is_first_dirty || count > leaves_max || missing.is_empty() {
+                return;
+            }
             // An error is told to the reader that asks for it.
             _ = self.nodes.read_many(&missing);
+            if is_last {
+                return;
+            }
         }
     }
 
@@ -317,8 +327,15 @@ impl Tree {
     }
 
     /// Shows the leaves of a range in order, each as a cursor that is there or as what is to be
-    /// read, until the function says no or a node above a leaf is not in memory. Reads nothing.
-    fn visit_leaves(&self, from: &[u8], to: &[u8], mut f: impl FnMut(Result<&Cursor, Wanted>) -> bool) {
+    /// read, until the function says no or a node above a leaf is not in memory. Gives that node.
+    /// Reads nothing.
+    fn visit_leaves(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        mut f: impl FnMut(Result<&Cursor, Wanted>) -> bool,
+    ) -> Option<Wanted> {
+        let mut above = None;
         let look = || {
             let (mut key, mut cursor) = (from.to_vec(), Cursor::new(self));
             loop {
@@ -327,7 +344,11 @@ impl Tree {
                     Err(LoadError::Unread(wanted)) if wanted.pointer.level == 0 => {
                         (wanted.upper.clone(), f(Err(*wanted)))
                     }
-                    Ok(None) | Err(_) => return Err::<(), ()>(()),
+                    Err(LoadError::Unread(wanted)) => {
+                        above = Some(*wanted);
+                        return Err::<(), ()>(());
+                    }
+                    Ok(None) | Err(_) => return Err(()),
                 };
                 match behind {
                     Some(behind) if goes_on && behind.as_slice() < to => key = behind,
@@ -336,6 +357,7 @@ impl Tree {
             }
         };
         _ = Attempts::new().attempt(look);
+        above
     }
 
     /// In an operation that reads nothing: fails if making these changes would miss a node, so that
@@ -615,20 +637,23 @@ impl Tree {
         if let Some(node) = self.load_at_hand(first, bounds, Some(version))? {
             return Ok(node);
         }
-        let mut wanted = vec![Wanted::new(first, bounds)];
         let window = self.ahead.window(bounds.lower).min(self.window_max());
         let end = (index + window).min(parent.children.len());
-        for index in index + 1..end {
-            let bounds = within.of_child(parent, index);
-            wanted.extend(
-                pointer(index)
-                    .filter(|pointer| self.nodes.cache.peek(pointer).is_none())
-                    .map(|pointer| Wanted::new(pointer, bounds)),
-            );
+        let mut wanted: Vec<Wanted> = (index + 1..end)
+            .filter_map(|index| Some(Wanted::new(pointer(index)?, within.of_child(parent, index))))
+            .filter(|wanted| self.nodes.cache.peek(&wanted.pointer).is_none())
+            .collect();
+        // Two leaves behind each other are wanted by chance, too: the third is asked for, and this
+        // reader does not wait for it.
+        let is_sure = window > 2;
+        if !is_sure && !wanted.is_empty() {
+            let pointers: Vec<BlockPointer> = wanted.drain(..).map(|wanted| wanted.pointer).collect();
+            self.nodes.store.bring(&pointers);
         }
-        if let Some(behind) = within.of_child(parent, end - 1).upper {
+        if let Some(behind) = within.of_child(parent, if is_sure { end - 1 } else { index }).upper {
             self.ahead.note(behind, window);
         }
+        wanted.insert(0, Wanted::new(first, bounds));
         // An error of another one is told to the reader that asks for it.
         self.judge(self.nodes.read_many(&wanted).swap_remove(0), Some(version))
     }

@@ -285,3 +285,39 @@ fn leaves_of_a_range_are_written_together_once_the_first_is_written() {
     let found: Vec<_> = tree.range::<Vec<u8>>(..).map(|item| item.unwrap()).collect();
     assert_eq!((found.len(), &found[0].1[..], &found[600].1), (10_000, &b"changed"[..], &key(600)));
 }
+
+/// Leaves of one range lie below several nodes, of which one is in memory.
+#[test]
+fn leaves_below_several_nodes_are_written_together() {
+    let (store, tree) = cold(10_000, 1 << 20);
+    let (from, to) = (key(5_000), key(6_000));
+    tree.insert(&from, b"changed").unwrap();
+    tree.read_to_gather(&from, &to, 40);
+    let before = rounds(&store);
+    assert_eq!(tree.range(from.clone()..to.clone()).count(), 1_000);
+    assert_eq!(rounds(&store), before, "all of them are in memory");
+    tree.gather(&from, &to, 40);
+    let before = store.statistics().nodes_written;
+    tree.sync(&tree.snapshot()).unwrap();
+    let written = store.statistics().nodes_written - before;
+    assert!(written > 20, "{written} nodes");
+    store.audit(&tree);
+}
+
+/// Names that are looked for lie in leaves behind each other by chance, and what comes next may be
+/// far away.
+#[test]
+fn a_reader_does_not_wait_for_what_comes_behind_two_leaves() {
+    let (store, tree) = cold_and_flat();
+    tree.get(&key(5_000)).unwrap();
+    let before = store.statistics();
+    // Some key of the next leaf.
+    let mut number = 5_000;
+    while store.statistics().nodes_read == before.nodes_read {
+        number += 1;
+        tree.get(&key(number)).unwrap();
+    }
+    let after = store.statistics();
+    let (read, brought) = (after.nodes_read - before.nodes_read, after.nodes_brought - before.nodes_brought);
+    assert_eq!((read, brought), (1, 1));
+}
