@@ -210,6 +210,36 @@ fn beside_readers_from_memory_a_scrub_keeps_within_its_bandwidth() {
     pool.export().expect("exported");
 }
 
+/// Nor does it rest for those that read before it began, however much that was, or while it paused.
+#[test]
+fn what_was_read_before_a_scrub_is_no_load_beside_it() {
+    let env = Env::simulated(5);
+    let (_, pool) = pool(&env, None);
+    pool.set_pool_prop("scrublimit", Some(&(1_u64 << 20).to_string())).expect("set");
+    pool.sync().expect("committed");
+    let (fs, _open) = mount(&pool, "tank");
+    let read_all = || {
+        for file in 0..FILES {
+            common::read_file(&fs, ROOT, format!("file{file}").as_bytes());
+        }
+    };
+    for is_paused in [false, true] {
+        read_all();
+        let began = env.clock.monotonic_ns();
+        if is_paused {
+            pool.devices().scrub(ScrubCommand::Start).expect("begun");
+            pool.devices().scrub(ScrubCommand::Pause).expect("paused");
+            read_all();
+        }
+        let scan = scrub(&pool);
+        let seconds = (env.clock.monotonic_ns() - began) as f64 / 1e9;
+        assert!(scan.read >= FILES * 300_000, "{} bytes", scan.read);
+        assert!(seconds < 0.5, "{seconds} s for {} bytes, paused: {is_paused}", scan.read);
+    }
+    drop((fs, _open));
+    pool.export().expect("exported");
+}
+
 /// Work on a device ends when the device leaves: the sync loop has nothing left to do, and rests.
 #[test]
 fn an_initialization_ends_with_its_device() {

@@ -4,10 +4,11 @@
 //! Like ZFS's sequential scan, which gathers block pointers and sorts them by offset, but nothing
 //! is gathered: the segment table already lists segments by device and slot.
 //!
-//! Each device has a lane: the columns to be read from it, in the order of its slots. One worker at
-//! a time reads a lane, while another compares the columns read before with their checksums. So all
-//! devices read at once, each in order, without pauses. The worker that brings the last column of a
-//! segment reconstructs and writes its wrong or missing columns, while the lanes go on.
+//! Each device has a lane: the columns to be read from it, in the order of its slots. Its workers
+//! take the next column each, read it and compare it with its checksums. So all devices read at
+//! once, each in order, and none waits for a thread that wakes up or compares. The worker that
+//! brings the last column of a segment reconstructs and writes its wrong or missing columns, while
+//! the lanes go on.
 //!
 //! One batch of segments is in memory at a time. The caller chooses its size, and so the length of
 //! one call.
@@ -19,8 +20,9 @@
 //! clone does, and replacing a lying one costs as many reads as a row has data columns.
 //!
 //! ## Invariants
-//! [lanes.1] Of one device one read is under way at a time, in the order of slots.
-//!      `Lane::take`
+//! [lanes.1] Of one device as many reads are under way as its lane has workers, and no more, begun
+//!      in the order of slots.
+//!      `Space::take`
 //! [lanes.2] A segment is finished once in each pass, by the worker that brought its last column.
 //!      `SegmentRead::left`
 //! [lanes.3] Of a segment of which not everything was read, nothing is mended but what moves or is
@@ -47,7 +49,7 @@ use crate::redundant::checksum;
 use crate::row::Row;
 use crate::space::{Space, lock};
 
-/// Workers of a lane: one reads, the other compares.
+/// Workers of a lane. While one compares or writes, the device has the other one's read.
 const LANE_WORKERS: usize = 2;
 /// Workers at most, however many devices a group has.
 const WORKERS_MAX: usize = 48;
@@ -376,11 +378,9 @@ impl Space {
         Some(reads[0].repair(report))
     }
 
-    /// Reads the next column of a lane, while nobody else reads of it. The bytes are nothing if it
-    /// could not be read.
+    /// Reads the next column of a lane. The bytes are nothing if it could not be read.
     fn take(&self, lane: &Lane, reads: &[SegmentRead<'_>]) -> Option<(ColumnRead, Option<Buffer>)> {
-        let mut queue = lock(&lane.queue);
-        let stop = queue.pop_front()?;
+        let stop = lock(&lane.queue).pop_front()?;
         let segment_read = &reads[stop.segment_read];
         let place = SegmentPlace { segment: segment_read.id, slot: stop.slot, slot_size: segment_read.slot };
         let mut bytes = Buffer::to_fill(segment_read.rows * segment_read.chunk);

@@ -59,10 +59,10 @@ pub(crate) struct Scan {
     /// Beside other load the next look comes no sooner: what the last one read took its share of
     /// the bandwidth.
     pub rest_until_ns: u64,
-    /// Blocks that others had asked for at the last look, and the time when others were last seen
-    /// active.
-    pub reads_seen: u64,
-    pub others_ns: Option<u64>,
+    /// Blocks that others had asked for at the last look; none before the first one of a pass.
+    pub reads_seen: Option<u64>,
+    /// Until then it counts as one beside other load.
+    pub others_until_ns: u64,
     pub pass: ScanPass,
     /// Bytes that groups could not repair of segments with copies of content.
     pub lost_copies: u64,
@@ -89,8 +89,8 @@ impl Scan {
             stuck: BTreeSet::new(),
             walk: None,
             rest_until_ns: 0,
-            reads_seen: 0,
-            others_ns: None,
+            reads_seen: None,
+            others_until_ns: 0,
             pass: ScanPass { begun_ns: row.begun_ns, read_before: 0 },
             lost_copies: 0,
         }
@@ -99,15 +99,29 @@ impl Scan {
     /// Begins a new pass.
     pub fn goes_on(&mut self, now_ns: u64) {
         self.pass = ScanPass { begun_ns: now_ns, read_before: self.row.read };
+        self.reads_seen = None;
     }
 
     pub fn is_active(&self) -> bool {
         self.row.state == ScanState::Active
     }
 
+    /// Notes how many blocks others have asked for by now, and whether somebody writes. The first
+    /// look of a pass cannot tell whether anybody read a moment ago: until the next one it takes it
+    /// that somebody did.
+    pub fn look_for_others(&mut self, now_ns: u64, asked: u64, writes: bool) {
+        let lasts_ns = match self.reads_seen {
+            Some(seen) if seen == asked && !writes => 0,
+            None if !writes => STEP_NS,
+            _ => LOAD_LASTS_NS,
+        };
+        self.others_until_ns = self.others_until_ns.max(now_ns.saturating_add(lasts_ns));
+        self.reads_seen = Some(asked);
+    }
+
     /// Other load was seen, or may go on: a moment between two calls is no end of it.
     pub fn sees_others(&self, now_ns: u64) -> bool {
-        self.others_ns.is_some_and(|others| now_ns.saturating_sub(others) < LOAD_LASTS_NS)
+        now_ns < self.others_until_ns
     }
 
     /// Takes more or less at once, so that a batch takes about as long as it should [scrub.1].

@@ -300,7 +300,7 @@ impl Devices {
         let read_before = scan.row.read;
         self.tell_scan(scan);
         let result = self.scan_some(scan, root, began_ns, limit.is_some());
-        scan.reads_seen = self.core.blockio.statistics().blocks_asked();
+        scan.reads_seen = Some(self.core.blockio.statistics().blocks_asked());
         let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
         if let Some(Limit { rate, .. }) = limit {
             // [scrub.5]
@@ -341,10 +341,7 @@ impl Devices {
         let asked = self.core.blockio.statistics().blocks_asked();
         let writes = self.core.txgs.budget.fullness() > 0;
         if let Some(scan) = self.scans.scan.lock().as_mut() {
-            if writes || asked != scan.reads_seen {
-                scan.others_ns = Some(now_ns);
-            }
-            scan.reads_seen = asked;
+            scan.look_for_others(now_ns, asked, writes);
         }
     }
 
