@@ -1,8 +1,9 @@
 //! A host's memory of the last record it saw, by which a register that was put back is noticed.
 //!
 //! A witness is a second line. It is written without a sync, so after a power failure it may be
-//! some seconds behind; it is never ahead of the register, because it is written after. The daemon
-//! syncs it when a pool is imported and exported.
+//! some seconds behind; and after the callers of an `fsync` were answered, so after the end of the
+//! daemon it may be one group of the log behind. It is never ahead of the register, because it is
+//! written after. The daemon syncs it when a pool is imported and exported.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -249,8 +249,21 @@ struct State {
     swaps: u64,
     failures: u64,
     witness_trouble: Option<String>,
+    /// The record that is held is to be noted by the witness.
+    is_unnoted: bool,
     /// Number and root of the last pass of the pool's parity; 0 if it has none.
     parity: (u64, [u8; 32]),
+}
+
+/// When this host remembers a record that the register holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Note {
+    /// With [`Anchor::remember`].
+    Later,
+    /// At once.
+    Now,
+    /// At once, and synced.
+    Synced,
 }
 
 /// One import's hold on a register.
@@ -291,6 +304,7 @@ impl Anchor {
             swaps: 0,
             failures: 0,
             witness_trouble: None,
+            is_unnoted: false,
             parity,
         };
         Anchor {
@@ -327,7 +341,7 @@ impl Anchor {
             // It remembers what the operator decided not to insist on.
             let _ = witness.forget();
         }
-        self.swap(&mut state, record, true)
+        self.swap(&mut state, record, Note::Synced)
     }
 
     /// The number that the record of the next advance will have: what its uberblock carries.
@@ -385,15 +399,29 @@ impl Anchor {
         );
         let log = log.unwrap_or(held.record.log);
         let next = AnchorRecord { seq: held.record.seq + 1, retired, ..self.record_of(&state, root, log) };
-        self.swap(&mut state, next, false)
+        self.swap(&mut state, next, Note::Now)
     }
 
-    /// Anchors how far the intent log is promised; the root stays.
+    /// Anchors how far the intent log is promised; the root stays. This host remembers it with
+    /// [`Anchor::remember`], for which no caller need wait.
     pub fn advance_log(&self, log: LogHead) -> Result<(), Error> {
         let mut state = self.state.lock();
         let held = state.held.as_ref().expect("a pool that is in use has a record");
         let next = AnchorRecord { seq: held.record.seq + 1, ..self.record_of(&state, held.root(), log) };
-        self.swap(&mut state, next, false)
+        self.swap(&mut state, next, Note::Later)
+    }
+
+    /// Has this host remember how far the log was anchored, if it does not yet.
+    pub fn remember(&self) {
+        let mut state = self.state.lock();
+        // Another process of this host, which fenced this one, remembers more by now.
+        if std::mem::take(&mut state.is_unnoted)
+            && state.fenced.is_none()
+            && let (Some(witness), Some(held)) = (&self.witness, &state.held)
+        {
+            let noted = witness.note(&held.bytes, false);
+            trouble(&mut state, noted);
+        }
     }
 
     /// Looks whether the register still holds our record. Before anything is written for a commit,
@@ -442,15 +470,18 @@ impl Anchor {
             && state.fenced.is_none()
         {
             let noted = witness.note(&held.bytes, true);
+            state.is_unnoted = false;
             trouble(&mut state, noted);
         }
     }
 
     /// Forgets what this host remembers: the pool lives without an anchor from now on.
     pub fn forget(&self) {
+        let mut state = self.state.lock();
+        state.is_unnoted = false;
         if let Some(witness) = &self.witness {
             let forgotten = witness.forget();
-            trouble(&mut self.state.lock(), forgotten);
+            trouble(&mut state, forgotten);
         }
     }
 
@@ -493,7 +524,7 @@ impl Anchor {
         }
     }
 
-    fn swap(&self, state: &mut State, next: AnchorRecord, durable: bool) -> Result<(), Error> {
+    fn swap(&self, state: &mut State, next: AnchorRecord, note: Note) -> Result<(), Error> {
         if let Some(fenced) = &state.fenced {
             // [anchor.5]
             return Err(fenced.clone());
@@ -508,7 +539,7 @@ impl Anchor {
             match asking(Way::Write, || self.register.swap(&held.bytes, &bytes)) {
                 Ok(()) => {
                     state.swaps += 1;
-                    self.accept(state, Holding { record: Box::new(next), bytes }, durable);
+                    self.accept(state, Holding { record: Box::new(next), bytes }, note);
                     return Ok(());
                 }
                 Err(SwapError::Lost(now)) => return Err(self.fence(state, now)),
@@ -520,9 +551,10 @@ impl Anchor {
         }
     }
 
-    fn accept(&self, state: &mut State, holding: Holding, durable: bool) {
-        if let Some(witness) = &self.witness {
-            let noted = witness.note(&holding.bytes, durable);
+    fn accept(&self, state: &mut State, holding: Holding, note: Note) {
+        state.is_unnoted = note == Note::Later;
+        if let Some(witness) = self.witness.as_ref().filter(|_| note != Note::Later) {
+            let noted = witness.note(&holding.bytes, note == Note::Synced);
             trouble(state, noted);
         }
         state.held = Some(holding);

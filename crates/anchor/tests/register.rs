@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use steadfast_anchor::memory::Fault;
 use steadfast_anchor::{
-    Anchor, Error, FileRegister, FileWitness, Holding, LogHead, MemoryRegister, MemoryWitness, Register,
-    RegisterError, Root, Start, SwapError, Witness,
+    Anchor, AnchorRecord, Error, FileRegister, FileWitness, Holding, LogHead, MemoryRegister, MemoryWitness,
+    Register, RegisterError, Root, Start, SwapError, Witness,
 };
 use steadfast_crypto::Key;
 use steadfast_env::Env;
@@ -319,6 +319,32 @@ fn a_register_that_was_put_back_or_exchanged_while_in_use_fences() {
     fs::remove_file(&path).unwrap();
     assert!(matches!(advance(&anchor), Err(Error::Register(RegisterError::Missing { .. }))));
     assert!(!path.exists(), "a register that is gone is not made anew by a commit");
+}
+
+#[test]
+fn what_a_host_is_to_remember_later_is_dropped_by_a_writer_that_is_fenced_or_retired() {
+    let (env, (raw, register)) = (Env::seeded(1), memory());
+    let witness = Arc::new(MemoryWitness::default());
+    let seq = |bytes: Option<Box<steadfast_format::anchor::RecordBytes>>| {
+        bytes.map(|bytes| AnchorRecord::decode(&bytes[..]).unwrap().seq)
+    };
+    let new = Start::New { replace: false, epoch: 1 };
+    let known = Some(Arc::clone(&witness) as Arc<dyn Witness>);
+    let anchor = Anchor::new(&env, POOL, Arc::clone(&register), known, Some(key()), new);
+    (0..2).for_each(|_| advance(&anchor).unwrap());
+    let log = |seq| LogHead { seq, head: [4; 32] };
+    anchor.advance_log(log(1)).unwrap();
+    assert_eq!((seq(raw.peek()), seq(witness.recall())), (Some(3), Some(2)));
+    anchor.remember();
+    assert_eq!(seq(witness.recall()), Some(3));
+    anchor.advance_log(log(2)).unwrap();
+    take_over(&env, &register).unwrap();
+    anchor.check().expect_err("fenced");
+    anchor.remember();
+    assert_eq!(seq(witness.recall()), Some(3), "the other one's memory may be newer");
+    anchor.forget();
+    anchor.remember();
+    assert_eq!(seq(witness.recall()), None);
 }
 
 /// Attack 9, at the register: put back together with everything but the host's memory.

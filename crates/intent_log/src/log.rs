@@ -51,6 +51,8 @@ pub trait Vouch: Send + Sync {
     /// From now on a log that does not reach so far is no log of this pool. Durable when it
     /// returns; false if it failed.
     fn vouch(&self, promised: LogHead) -> bool;
+    /// Callers have been answered: what need not be done before that may be done now.
+    fn answered(&self) {}
 }
 
 /// Counters of a log since import.
@@ -308,6 +310,13 @@ impl Log {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
         }
         is_vouched
+    }
+
+    /// Callers have been answered.
+    pub(crate) fn answered(&self) {
+        if let Some(vouch) = &*self.vouch.read() {
+            vouch.answered();
+        }
     }
 
     /// Drafts a group and settles where it goes. Otherwise says what to do, and which medium has

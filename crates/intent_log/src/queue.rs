@@ -113,6 +113,7 @@ impl DatasetLog {
             self.log.count_answer(outcome);
             answer(outcome);
         }
+        self.log.answered();
         outcome
     }
 
@@ -141,7 +142,9 @@ impl Journal for DatasetLog {
         answer
     }
     fn log_pending(&self, dataset: &Dataset) -> Durable {
-        self.log.log_pending(dataset, self.keys.as_deref())
+        let durable = self.log.log_pending(dataset, self.keys.as_deref());
+        self.log.answered();
+        durable
     }
     fn make_durable_later(&self, dataset: &Dataset, inode: &Arc<Inode>, answer: Answer) {
         {

@@ -645,6 +645,31 @@ fn a_fenced_daemon_answers_no_fsync_out_of_its_log() {
     });
 }
 
+/// This host's memory of the register costs no caller time, and is there when the call is over.
+#[test]
+fn a_host_remembers_the_log_once_callers_have_been_answered() {
+    both(|machine| {
+        let pool = machine.create(true);
+        let (fs, _used) = mount(&pool, "tank");
+        fs.fsync(write_file(&fs, ROOT, b"one", b"one")).expect("committed");
+        machine.write(&pool, "two").expect("committed");
+        let before = machine.corner.decoded();
+        let remembered = |corner: &Corner| {
+            let witness = Arc::clone(corner.witnesses.lock().values().next().expect("this host's"));
+            AnchorRecord::decode(&witness.recall().expect("a record")[..]).expect("a record").seq
+        };
+        let (corner, seen) = (Arc::clone(&machine.corner), Arc::new(Mutex::new(None)));
+        let tell = Arc::clone(&seen);
+        fs.fsync_later(write_file(&fs, ROOT, b"three", b"three"), move |durable| {
+            *tell.lock() = Some((durable, corner.decoded().seq, remembered(&corner)));
+        });
+        let answered = seen.lock().take().expect("this thread wrote the group");
+        assert_eq!(answered, (Ok(()), before.seq + 1, before.seq));
+        assert_eq!(remembered(&machine.corner), before.seq + 1);
+        assert_eq!(machine.corner.decoded().log.seq, before.log.seq + 1, "out of the log");
+    });
+}
+
 #[test]
 fn losing_every_uberblock_does_not_make_a_pool_unopenable() {
     both(|machine| {

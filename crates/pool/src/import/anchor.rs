@@ -298,6 +298,10 @@ impl Vouch for Voucher {
     fn vouch(&self, promised: LogHead) -> bool {
         self.0.advance_log(promised).is_ok()
     }
+
+    fn answered(&self) {
+        self.0.remember();
+    }
 }
 
 impl Pool {
