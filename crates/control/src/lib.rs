@@ -42,6 +42,7 @@ pub mod memory;
 mod meters;
 pub mod owners;
 pub mod prices;
+mod program;
 pub mod refusal;
 pub mod rights;
 pub mod runtime;

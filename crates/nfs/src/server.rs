@@ -40,6 +40,7 @@ use crate::reply::Reply;
 use crate::rpc::Assembler;
 use crate::service::{Peer, Service};
 use crate::spare;
+use crate::tags;
 use crate::turns::Turns;
 use parking_lot::{Condvar, Mutex};
 use rustix::buffer::spare_capacity;
@@ -72,6 +73,8 @@ const THREADS_MAX: usize = 64;
 const TICK: Duration = Duration::from_millis(10);
 /// How long a thread more than needed stays.
 const LINGER: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Bytes of its stack that a thread has from the start: a create was seen to use 24 KiB.
+const STACK: usize = 32 << 10;
 /// Requests between two looks at the sockets.
 const LOOK_AFTER: usize = 4;
 /// Sockets that are served in one look.
@@ -284,6 +287,7 @@ impl Server {
             left: Mutex::new(()),
             gone: Condvar::new(),
         });
+        tags::prepare();
         let server = Server(Arc::clone(&shared));
         for _ in 0..shared.base() {
             shared.add_thread()?;
@@ -400,6 +404,7 @@ impl Shared {
     }
 
     fn work(self: &Arc<Self>) {
+        prepare_stack();
         let (mut events, mut piece) = (Vec::with_capacity(1), vec![0; PIECE]);
         let mut ran = 0;
         loop {
@@ -792,6 +797,13 @@ impl Shared {
             self.ring();
         }
     }
+}
+
+/// Has the kernel give a thread the stack that a create and its group of the intent log need, page
+/// by page. Else the first of them waits for that.
+#[inline(never)]
+fn prepare_stack() {
+    std::hint::black_box(&mut [0_u8; STACK]);
 }
 
 fn wants_input(state: &State) -> bool {

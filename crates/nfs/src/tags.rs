@@ -35,6 +35,14 @@ static SLOTS_OF_ALL: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
+/// Has the kernel give memory for all slots, 768 KiB: else a reply waits for that, twice for each
+/// page, as a page is looked at before it is written. Once, before there are clients.
+pub(crate) fn prepare() {
+    // A change that changes nothing would be left out by the compiler.
+    let write = |slot: &Slot| slot.number.compare_exchange(0, 2, Ordering::Relaxed, Ordering::Relaxed);
+    SLOTS_OF_ALL.iter().for_each(|slot| _ = write(slot));
+}
+
 /// Neighbours have neighbouring slots.
 fn slot([key, ino, _]: Owner) -> &'static Slot {
     let place = ino.wrapping_add(key.wrapping_mul(0x9e37_79b9_7f4a_7c15));

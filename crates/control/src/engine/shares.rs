@@ -6,6 +6,7 @@
 //! [shares.2] Nothing listens before something is shared.
 
 use crate::engine::state::{Engine, ImportedPool};
+use crate::program::bring_in_code;
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -97,6 +98,10 @@ impl Shares {
         let service = Arc::new(Service::new(Arc::clone(&self.exports), settings));
         let started = Server::start(service, listener, helped.doors, log, keeps_awake()).map_err(failed)?;
         eprintln!("steadfast: nfs: listens at {}", started.address());
+        // Clients have a link to wait for, not the disk of the program. A daemon that may not do it
+        // reads its code as it goes.
+        let bring_in = || drop(bring_in_code());
+        std::thread::Builder::new().name("code".into()).spawn(bring_in).map(drop).ok();
         if !address.ip().is_loopback() {
             eprintln!("steadfast: nfs: {}", open_to_all(started.address()));
         }
