@@ -75,17 +75,25 @@ pub(crate) enum Lookup<'c> {
 pub(crate) struct Flight {
     dataset: DatasetId,
     hash: [u8; 32],
-    /// `Some` once it has ended, with the block if it was good.
-    landed: Mutex<Option<Option<Block>>>,
+    landed: Mutex<Landed>,
     ended: Condvar,
+}
+
+#[derive(Default)]
+struct Landed {
+    /// `Some` once it has ended, with the block if it was good.
+    block: Option<Option<Block>>,
+    /// Somebody waits for that. To wake nobody is a call of the system, too.
+    is_awaited: bool,
 }
 
 impl Flight {
     /// Waits for the leader; `None` if it failed.
     pub fn wait(&self) -> Option<Block> {
-        let landed = self.landed.lock().expect("no holder of this lock panics");
-        let landed = for_read(|| self.ended.wait_while(landed, |landed| landed.is_none()));
-        landed.expect("no holder of this lock panics").clone().expect("it has ended")
+        let mut landed = self.landed.lock().expect("no holder of this lock panics");
+        landed.is_awaited = true;
+        let landed = for_read(|| self.ended.wait_while(landed, |landed| landed.block.is_none()));
+        landed.expect("no holder of this lock panics").block.clone().expect("it has ended")
     }
 }
 
@@ -115,9 +123,13 @@ impl Lead<'_> {
                 }
             }
         }
-        let mut landed = self.flight.landed.lock().expect("no holder of this lock panics");
-        if landed.is_none() {
-            *landed = Some(block.cloned());
+        let is_awaited = {
+            let mut landed = self.flight.landed.lock().expect("no holder of this lock panics");
+            let is_first = landed.block.is_none();
+            landed.block.get_or_insert_with(|| block.cloned());
+            is_first && landed.is_awaited
+        };
+        if is_awaited {
             self.flight.ended.notify_all();
         }
     }
@@ -193,7 +205,7 @@ impl Cache {
             let same = flight.dataset == dataset && flight.hash == pointer.hash;
             return if same { Lookup::Follow(Arc::clone(flight)) } else { Lookup::Alone };
         }
-        let (landed, ended) = (Mutex::new(None), Condvar::new());
+        let (landed, ended) = (Mutex::default(), Condvar::new());
         let flight = Arc::new(Flight { dataset, hash: pointer.hash, landed, ended });
         shard.flights.insert(address, Arc::clone(&flight));
         Lookup::Lead(Lead { cache: self, address, flight })

@@ -51,22 +51,36 @@ impl Wanted {
 pub(crate) struct Flight {
     pointer: BlockPointer,
     domain: u64,
-    /// `Some` once it has ended, with the node if it was good.
-    landed: Mutex<Option<Option<Arc<Node>>>>,
+    landed: Mutex<Landed>,
     ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Landed {
+    /// `Some` once it has ended, with the node if it was good.
+    node: Option<Option<Arc<Node>>>,
+    /// Somebody waits for that. To wake nobody is a call of the system, too.
+    is_awaited: bool,
 }
 
 impl Flight {
     fn land(&self, node: Option<Arc<Node>>) {
-        *self.landed.lock().expect("no panic while held") = Some(node);
-        self.ended.notify_all();
+        let is_awaited = {
+            let mut landed = self.landed.lock().expect("no panic while held");
+            landed.node = Some(node);
+            landed.is_awaited
+        };
+        if is_awaited {
+            self.ended.notify_all();
+        }
     }
 
     /// Waits for the leader; `None` if it failed.
     fn wait(&self) -> Option<Arc<Node>> {
-        let landed = self.landed.lock().expect("no panic while held");
-        let landed = for_read(|| self.ended.wait_while(landed, |landed| landed.is_none()));
-        landed.expect("no panic while held").clone().expect("it has ended")
+        let mut landed = self.landed.lock().expect("no panic while held");
+        landed.is_awaited = true;
+        let landed = for_read(|| self.ended.wait_while(landed, |landed| landed.node.is_none()));
+        landed.expect("no panic while held").node.clone().expect("it has ended")
     }
 }
 
@@ -186,7 +200,7 @@ impl Nodes {
             return if is_same { Lookup::Follow(Arc::clone(flight)) } else { Lookup::Alone };
         }
         self.cache.count_miss(pointer);
-        let (landed, ended) = (Mutex::new(None), Condvar::new());
+        let (landed, ended) = (Mutex::default(), Condvar::new());
         let flight = Arc::new(Flight { pointer: *pointer, domain, landed, ended });
         flights.insert(address, Arc::clone(&flight));
         Lookup::Lead(flight)
