@@ -557,6 +557,12 @@ impl Told {
                 "The portal's own processing over the time at the client.",
             );
             report.add(&told, arms[at], parts.share());
+            let told = row("own", "ms in the portal", "The portal's own processing, of each cold sample.");
+            let each: Vec<f64> = match at {
+                0 => cold.iter().map(|parts| parts.portal).collect(),
+                _ => vec![parts.portal / count.max(1.0)],
+            };
+            each.iter().for_each(|seconds| report.add(&told, arms[at], seconds * 1e3));
             let how = "From a call's first byte to its reply's last, without what the portal counts.";
             let told = row("network", "ms in the client network", how);
             report.add(&told, arms[at], parts.network * 1e3 / count.max(1.0));
@@ -696,6 +702,8 @@ mod tests {
         assert!((of("list_more", "away_cold") - 3.0).abs() < 1e-9, "{}", of("list_more", "away_cold"));
         assert!((of("list_network", "away_cold") - 200.0).abs() < 1e-9);
         assert!((of("list_network", "away_hot") - 100.0).abs() < 1e-9, "of each of two");
+        let own = |arm: &str| report.row("list_own").unwrap().values[arm].len();
+        assert_eq!((own("away_cold"), own("away_hot")), (2, 1), "each cold sample, one mean of the hot ones");
         assert_eq!(told.bars.each_ref().map(Vec::len), [2, 2]);
         let arms = arms(Some(RoundTrip(Duration::from_micros(200))), Some(&"none".to_owned()));
         assert_eq!(arms[3].label, "hot, client 0.2 ms away");
