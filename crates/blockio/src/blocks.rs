@@ -161,9 +161,11 @@ pub trait Blocks: Send + Sync {
     }
 
     /// Blocks that will be wanted soon, file content or nodes, in an order that is not known. A
-    /// hint for places where each request is dear: many come together, in the background.
-    fn bring(&self, pointers: &[BlockPointer]) {
+    /// hint for places where each request is dear: many come together, in the background. False
+    /// where no block is brought.
+    fn bring(&self, pointers: &[BlockPointer]) -> bool {
         let _ = pointers;
+        false
     }
 
     /// How many bytes of content it is of use to bring at once; 0 if each read is cheap.

@@ -121,10 +121,11 @@ impl BlockIo {
     }
 
     /// Brings chunks in which many of these blocks lie, or one of the first nodes, in the
-    /// background, from devices of whole objects.
-    pub fn bring(&self, family: DatasetId, pointers: &[BlockPointer]) {
-        if self.spares_reads.load(Ordering::Relaxed) {
-            return;
+    /// background, from devices of whole objects. False if there are none, or only blocks are read
+    /// that somebody waits for.
+    pub fn bring(&self, family: DatasetId, pointers: &[BlockPointer]) -> bool {
+        if self.spares_reads.load(Ordering::Relaxed) || !self.space.has_objects() {
+            return false;
         }
         let missing = pointers.iter().filter(|pointer| {
             let is_here = || self.cache.expects(family, pointer) || self.is_in_l2arc(pointer);
@@ -133,6 +134,7 @@ impl BlockIo {
         });
         let places: Vec<_> = missing.map(|pointer| (pointer.copies[0], pointer.psize as usize)).collect();
         self.space.bring_later(&places);
+        true
     }
 
     /// How many bytes of content it is of use to bring at once.

@@ -55,8 +55,8 @@ impl NodeStore for TreeStore {
         read.map(|bytes| bytes.map(|bytes| bytes.to_vec()).map_err(StoreError::new)).collect()
     }
 
-    fn bring(&self, pointers: &[BlockPointer]) {
-        self.blocks.bring(pointers);
+    fn bring(&self, pointers: &[BlockPointer]) -> bool {
+        self.blocks.bring(pointers)
     }
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {

@@ -346,8 +346,8 @@ fn a_path_in_a_tree_that_has_lived_takes_one_round_trip() {
         assert_eq!(count, 300);
     };
     let listed = LISTED.map(|name| trips_of(&world, "list", |fs| list(fs, name)));
-    // A thread that gets no processor for 50 ms asks one round trip late, so the least counts. They
-    // were two and three to create, two to list.
-    let least = |trips: &[u64]| trips.iter().min().copied();
-    assert_eq!((least(&created), least(&listed)), (Some(1), Some(1)), "{created:?}, {listed:?}");
+    // They were two and three to create, two to list. A thread that gets no processor for 50 ms
+    // asks one round trip late, so one of each may have one more.
+    let late = |trips: &[u64]| trips.iter().filter(|trips| **trips > 1).count();
+    assert!(late(&created) <= 1 && late(&listed) <= 1, "{created:?}, {listed:?}");
 }

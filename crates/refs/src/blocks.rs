@@ -55,6 +55,10 @@ impl NodeStore for MetaStore {
         read.map(|block| block.map(|block| block.to_vec()).map_err(StoreError::new)).collect()
     }
 
+    fn bring(&self, pointers: &[BlockPointer]) -> bool {
+        self.blockio.bring(DatasetId(0), pointers)
+    }
+
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = Txg(self.syncing.load(Ordering::Acquire));
         let context = WriteContext::of_pool(txg, self.keys.as_deref());
@@ -376,10 +380,8 @@ impl Blocks for DatasetBlocks {
         self.blockio.read_ahead(ReadAhead { dataset, family, keys, stream, pointers, urgent });
     }
 
-    fn bring(&self, pointers: &[BlockPointer]) {
-        if self.raw.is_none() {
-            self.blockio.bring(self.family, pointers);
-        }
+    fn bring(&self, pointers: &[BlockPointer]) -> bool {
+        self.raw.is_none() && self.blockio.bring(self.family, pointers)
     }
 
     fn bring_bytes_max(&self) -> u64 {

@@ -1,12 +1,12 @@
 //! Leaves read ahead for who goes through a tree in the order of its keys: a listing with
 //! attributes, a walk over all files, the load of a table.
 //!
-//! A walk misses a leaf, goes through it, and misses the one behind it. At the second of such
-//! misses the next leaf is asked for and nobody waits for it, as a reader that jumps about misses
-//! two leaves behind each other now and then. The third miss reads four leaves at once, and so on
-//! up to [`WINDOW_MAX`]; the leaves of a window are read side by side, and come in one transfer
-//! where they lie side by side. A reader that jumps about misses leaves that do not follow each
-//! other, and each comes alone.
+//! A walk misses a leaf, goes through it, and misses the one behind it. The second of such misses
+//! brings two leaves at once, the next four, and so on up to [`WINDOW_MAX`]; the leaves of a
+//! window are read side by side, and come in one transfer where they lie side by side. A reader
+//! that jumps about misses leaves that do not follow each other, and each comes alone. Two leaves
+//! behind each other are missed by chance, too: where each request is dear, the third is asked for
+//! at the second, and nobody waits for it.
 
 use std::sync::Mutex;
 

@@ -18,9 +18,10 @@ pub trait NodeStore: Send + Sync {
     }
 
     /// Nodes that will be wanted soon. A hint for places where each request is dear: what lies
-    /// around them is brought near, in the background.
-    fn bring(&self, pointers: &[BlockPointer]) {
+    /// around them is brought near, in the background. False where nothing is brought.
+    fn bring(&self, pointers: &[BlockPointer]) -> bool {
         let _ = pointers;
+        false
     }
 
     /// Writes nodes given as (level, bytes), all of one level, and returns their pointers in the

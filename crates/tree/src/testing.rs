@@ -1,7 +1,7 @@
 //! A store in memory that keeps exact books, for tests and benches of this room and those above.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId, Stamp, Txg};
@@ -16,6 +16,8 @@ pub struct CountingStore {
     accounts: Mutex<Accounts>,
     reads_left: Countdown,
     writes_left: Countdown,
+    /// It brings what it is told will be wanted.
+    brings: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +86,11 @@ impl CountingStore {
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// From now on it says that it brings what will be wanted, as where each request is dear.
+    pub fn bring_from_now_on(&self) {
+        self.brings.store(true, Ordering::Relaxed);
     }
 
     /// Lets this many reads pass and fails all after them; `None` ends that.
@@ -168,8 +175,9 @@ impl NodeStore for CountingStore {
         pointers.iter().map(|pointer| self.read_one(pointer)).collect()
     }
 
-    fn bring(&self, pointers: &[BlockPointer]) {
+    fn bring(&self, pointers: &[BlockPointer]) -> bool {
         self.accounts().statistics.nodes_brought += pointers.len() as u64;
+        self.brings.load(Ordering::Relaxed)
     }
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {

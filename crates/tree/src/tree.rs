@@ -643,14 +643,14 @@ impl Tree {
             .filter_map(|index| Some(Wanted::new(pointer(index)?, within.of_child(parent, index))))
             .filter(|wanted| self.nodes.cache.peek(&wanted.pointer).is_none())
             .collect();
-        // Two leaves behind each other are wanted by chance, too: the third is asked for, and this
-        // reader does not wait for it.
-        let is_sure = window > 2;
-        if !is_sure && !wanted.is_empty() {
-            let pointers: Vec<BlockPointer> = wanted.drain(..).map(|wanted| wanted.pointer).collect();
-            self.nodes.store.bring(&pointers);
+        // Two leaves behind each other are wanted by chance, too. Where each request is dear, the
+        // third is asked for, and this reader does not wait for it.
+        let pointers: Vec<BlockPointer> = wanted.iter().map(|wanted| wanted.pointer).collect();
+        let is_brought = window == 2 && !wanted.is_empty() && self.nodes.store.bring(&pointers);
+        if is_brought {
+            wanted.clear();
         }
-        if let Some(behind) = within.of_child(parent, if is_sure { end - 1 } else { index }).upper {
+        if let Some(behind) = within.of_child(parent, if is_brought { index } else { end - 1 }).upper {
             self.ahead.note(behind, window);
         }
         wanted.insert(0, Wanted::new(first, bounds));
