@@ -304,8 +304,8 @@ fn leaves_below_several_nodes_are_written_together() {
     store.audit(&tree);
 }
 
-/// Names that are looked for lie in leaves behind each other by chance, and the next leaf may be far
-/// away: it is asked for, and nobody waits for it. Where nothing is brought it is read beside.
+/// Names that are looked for lie in leaves behind each other by chance, and the next leaf may be
+/// far away: it is asked for, and nobody waits for it. Where nothing is brought it is read beside.
 #[test]
 fn a_reader_does_not_wait_for_what_comes_behind_two_leaves() {
     for (is_far, expected) in [(true, (1, 1)), (false, (2, 1))] {
