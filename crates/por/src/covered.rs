@@ -165,7 +165,8 @@ impl Cover {
     /// Covers a segment that is about to be put; it is in the journal then.
     ///
     /// # Errors
-    /// The segment is known with other bytes: the store must not get them under its name.
+    /// The code does not take it. By [`Error::Exists`] it is known with other bytes: the store must
+    /// not get them under its name.
     fn take(&self, segment: SegmentId, bytes: &[u8]) -> Result<(), Error> {
         // Beside other puts: only the record is written under the lock.
         let name = self.parity().name_for(segment, self.store, bytes.len());
@@ -190,10 +191,7 @@ impl Cover {
                     _ => Err(Error::Exists(known)),
                 }
             }
-            Err(error) => {
-                self.state().left_out = Some(error.to_string());
-                Ok(())
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -571,6 +569,45 @@ impl Covered {
         Ok(())
     }
 
+    /// Refuses if the code has no room for so many segments of this length. If its journal has none
+    /// for one of them, it makes a pass first.
+    pub(crate) fn check_room(&self, length: usize, count: usize) -> Result<(), Error> {
+        let cover = self.covering().ok_or(Error::Failed)?;
+        let (_parity, outcome) = cover.journaled(cover.parity_mut(), |parity| {
+            let any = parity.name_for(SegmentId(1), cover.store, length);
+            parity.check_room(&any.ok_or(Error::Length(length))?, count as u64)
+        });
+        outcome
+    }
+
+    /// Puts a segment that the code covers.
+    ///
+    /// # Errors
+    /// [`Error::Inner`] if the code does not take it: then nothing was asked of the store.
+    pub(crate) fn put_covered(&self, place: SegmentPlace, bytes: &[u8]) -> Result<(), Error> {
+        let cover = self.covering().ok_or(Error::Failed);
+        let taken = cover.and_then(|cover| cover.take(place.segment, bytes).map(|()| cover));
+        let cover = taken.map_err(|error| Error::Inner { reason: error.to_string() })?;
+        self.put_taken(&cover, place, bytes).map_err(|source| Error::TileStore { source })
+    }
+
+    /// Puts a segment that the code has, or leaves out.
+    fn put_taken(&self, cover: &Cover, place: SegmentPlace, bytes: &[u8]) -> DeviceResult<()> {
+        // Beside what others send to the store: behind it, a commit would wait for both.
+        let flusher = cover.parity().flusher();
+        flusher.flush_ahead();
+        self.inner.put_segment(place, bytes)?;
+        cover.state().under_way.remove(&place.segment);
+        Ok(())
+    }
+
+    /// Those of these segments that the code does not have and that wait for the end of a pass.
+    pub(crate) fn owed(&self, segments: &[SegmentId]) -> BTreeSet<SegmentId> {
+        let Some(cover) = self.covering() else { return BTreeSet::new() };
+        let owed = cover.parity().owed_deletes(cover.store);
+        segments.iter().filter(|segment| owed.contains(segment)).copied().collect()
+    }
+
     /// Deletes those of these segments that the code does not have, and that a pass of it has
     /// released [por.13]. Gives those that were deleted.
     pub(crate) fn delete_left(&self, segments: &[SegmentId]) -> DeviceResult<Vec<SegmentId>> {
@@ -668,14 +705,14 @@ impl Device for Covered {
 
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> DeviceResult<()> {
         let Some(cover) = self.covering() else { return self.inner.put_segment(place, bytes) };
-        let taken = cover.take(place.segment, bytes);
-        taken.map_err(|error| self.failed(Operation::Write, place.segment, &error))?;
-        // Beside what others send to the store: behind it, a commit would wait for both.
-        let flusher = cover.parity().flusher();
-        flusher.flush_ahead();
-        self.inner.put_segment(place, bytes)?;
-        cover.state().under_way.remove(&place.segment);
-        Ok(())
+        match cover.take(place.segment, bytes) {
+            Ok(()) => {}
+            Err(error @ Error::Exists(_)) => {
+                return Err(self.failed(Operation::Write, place.segment, &error));
+            }
+            Err(error) => cover.state().left_out = Some(error.to_string()),
+        }
+        self.put_taken(&cover, place, bytes)
     }
 
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> DeviceResult<()> {

@@ -262,18 +262,16 @@ impl TileStore {
         let hash = hash(sealed);
         let name = name_of(&hash);
         self.state().under_way.insert(name);
-        let put = self.store.put_segment(Self::place(name), sealed);
-        let is_covered = self.store.is_covered(name);
-        if put.is_err() || !is_covered {
-            // It may be there all the same. Cells leave the inner code while their bytes are
-            // at hand.
-            self.give_up(name, sealed, 0);
+        let put = self.store.put_covered(Self::place(name), sealed);
+        match &put {
+            Ok(()) => {}
+            // Nothing was asked of the store.
+            Err(Error::Inner { .. }) => _ = self.state().under_way.remove(&name),
+            // It may be there all the same. Cells leave the inner code while their bytes are at
+            // hand.
+            Err(_) => self.give_up(name, sealed, 0),
         }
-        put.map_err(|source| Error::TileStore { source })?;
-        if !is_covered {
-            return Err(Error::Inner { reason: self.store.left_out().unwrap_or_default() });
-        }
-        Ok(hash)
+        put.map(|()| hash)
     }
 
     fn read(&self, hash: &[u8; 32]) -> Result<Vec<u8>> {
@@ -484,21 +482,38 @@ impl TileStore {
 
     /// Deletes objects that left the inner code and wait for this pass. True if there are more.
     fn delete_left(&self, committed: u64, is_ours: &mut dyn FnMut() -> bool) -> Result<bool> {
-        let due: Vec<SegmentId> = {
+        let mut due: Vec<SegmentId> = {
             let state = self.state();
             let due = state.left.iter().filter(|(_, after)| **after <= committed);
-            due.map(|(name, _)| *name).take(DELETE_AT_ONCE).collect()
+            due.map(|(name, _)| *name).collect()
         };
+        // Those that wait for no pass come first: one that fails holds none of them up.
+        let owed = self.store.owed(&due);
+        due.sort_by_key(|name| owed.contains(name));
+        due.truncate(DELETE_AT_ONCE);
         if due.is_empty() || !is_ours() {
             return Ok(false);
         }
-        // [por.13] of the inner code.
-        let owes = || self.inner.read().unwrap_or_else(PoisonError::into_inner).owes_deletes();
-        while owes() && pass_step(&self.inner)?.is_none() {}
+        // [por.13] of the inner code. The first pass that ends may have begun before they left.
+        let (mut passed, mut waits) = (Ok(()), false);
+        while passed.is_ok() && !self.store.owed(&due).is_empty() {
+            waits = true;
+            passed = pass_step(&self.inner).map(drop);
+        }
+        // A pass takes its time.
+        if waits && !is_ours() {
+            return passed.map(|()| false);
+        }
         let deleted = self.noted(self.store.delete_left(&due))?;
-        let state = &mut *self.state();
-        deleted.iter().for_each(|name| _ = state.left.remove(name));
-        Ok(!deleted.is_empty() && due.len() == DELETE_AT_ONCE)
+        let is_more = !deleted.is_empty() && due.len() == DELETE_AT_ONCE;
+        {
+            let state = &mut *self.state();
+            deleted.iter().for_each(|name| _ = state.left.remove(name));
+            if let Some(error) = passed.as_ref().err().filter(|error| !matches!(error, Error::Recovering)) {
+                state.trouble = Some(error.to_string());
+            }
+        }
+        passed.map(|()| is_more)
     }
 
     /// Deletes all objects of this parity device, which is not used any more.
@@ -518,6 +533,15 @@ impl TileStore {
 impl Bodies for TileStore {
     fn at_once(&self) -> usize {
         self.at_once.load(Ordering::Relaxed)
+    }
+
+    fn check_inner(&self, count: usize) -> Result<()> {
+        let checked = self.store.check_room(SEALED, count);
+        let checked = checked.map_err(|error| Error::Inner { reason: error.to_string() });
+        if checked.is_err() {
+            self.noted_all(std::slice::from_ref(&checked));
+        }
+        checked
     }
 
     fn sealed(&self, map: u64, tile: u32, bytes: &[u8]) -> Vec<u8> {

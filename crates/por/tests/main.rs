@@ -3,6 +3,7 @@
 mod away;
 mod covered;
 mod device;
+mod lying;
 mod oracle;
 mod recovery;
 mod rekey;

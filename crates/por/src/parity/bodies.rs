@@ -31,6 +31,13 @@ pub trait Bodies: Any + Send + Sync {
     /// Bodies that memory holds at once.
     fn at_once(&self) -> usize;
 
+    /// Refuses if the code over the objects takes no more of them, before anything is read for
+    /// them.
+    ///
+    /// # Errors
+    /// It is full, or a fault of it or of its medium keeps it from taking some.
+    fn check_inner(&self, count: usize) -> Result<()>;
+
     /// The body of a tile's bytes.
     fn sealed(&self, map: u64, tile: u32, bytes: &[u8]) -> Vec<u8>;
 
@@ -40,7 +47,8 @@ pub trait Bodies: Any + Send + Sync {
     /// [`Bodies::retire`].
     ///
     /// # Errors
-    /// The store, or the code over it, does not take some. Nothing of these stays.
+    /// The store, or the code over it, does not take some. Nothing of these stays. Where the
+    /// code does not take one, the store is not asked for it.
     fn put_each(&self, sealed: &[Vec<u8>]) -> (Vec<Option<[u8; 32]>>, Result<()>);
 
     /// Bytes of bodies as the store has them, read side by side and not checked yet; none of those

@@ -463,6 +463,12 @@ impl ParityDevice {
         removed.any(|entry| (entry.segment.segment, entry.segment.store) == (segment, store))
     }
 
+    /// The segments of a store that are leaving the code, and wait for the end of a pass.
+    pub(crate) fn owed_deletes(&self, store: u16) -> BTreeSet<SegmentId> {
+        let removed = self.now.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
+        removed.map(|entry| entry.segment).filter(|known| known.store == store).map(|s| s.segment).collect()
+    }
+
     /// Segments of a store that left the code with this pass or one before it: they may be deleted
     /// if the pass is anchored [por.13].
     #[must_use]
@@ -597,18 +603,40 @@ impl ParityDevice {
         if self.now.segments.contains(&segment) || self.was_here(&segment) {
             return Err(Error::Exists(segment));
         }
-        let cells = self.cells + u64::from(segment.cells());
+        self.check_plan(&segment, 1)?;
+        self.append(RecordKind::Add, segment, content, tags)?;
+        self.now.tags.promise(&segment);
+        Ok(segment)
+    }
+
+    /// Refuses if the code is not made for so many more segments of this length.
+    fn check_plan(&self, segment: &ParitySegment, count: u64) -> Result<()> {
+        let cells = self.cells + u64::from(segment.cells()) * count;
         if cells > self.header.cells {
             return Err(Error::Outgrown { cells, planned: self.header.cells });
         }
         let rows = self.now.source.geometry.rows();
-        if self.now.segments.len() as u64 >= rows {
+        if self.now.segments.len() as u64 + count > rows {
             return Err(Error::ManifestFull { rows });
         }
-        self.now.tags.check(&segment)?;
-        self.append(RecordKind::Add, segment, content, tags)?;
-        self.now.tags.promise(&segment);
-        Ok(segment)
+        self.now.tags.check(segment)
+    }
+
+    /// Refuses if the code has no room for so many more segments of this length, or its journal
+    /// for one of them.
+    pub(crate) fn check_room(&self, segment: &ParitySegment, count: u64) -> Result<()> {
+        if self.has_failed() {
+            return Err(Error::Failed);
+        }
+        self.check_plan(segment, count)?;
+        self.room_of(segment).map(drop)
+    }
+
+    /// Bytes of a segment's record, for which the journal has room.
+    fn room_of(&self, segment: &ParitySegment) -> Result<u64> {
+        let need = record_size(segment);
+        let free = self.now.source.geometry.journal_size - self.journal_bytes();
+        if need > free { Err(Error::JournalFull { need, free }) } else { Ok(need) }
     }
 
     /// Takes a segment out of the code, before it is deleted at the store. `content` is as the
@@ -688,11 +716,7 @@ impl ParityDevice {
         content: &[u8],
         tags: &[Tag],
     ) -> Result<()> {
-        let need = record_size(&segment);
-        let free = self.now.source.geometry.journal_size - self.journal_bytes();
-        if need > free {
-            return Err(Error::JournalFull { need, free });
-        }
+        let need = self.room_of(&segment)?;
         let (position, prev) = (self.end, self.last_check);
         let head = ParityRecord { kind, pool: self.header.pool, position, segment, prev }.encode(hash);
         let check = check_of(&head);

@@ -251,6 +251,7 @@ impl Tiles {
     /// side by side: a round trip each.
     fn store_some(&self, source: &Source, tiles: &mut [Taken]) -> Result<()> {
         if let Some(bodies) = &source.bodies {
+            bodies.check_inner(tiles.len())?;
             let is_there =
                 |taken: &&mut Taken| matches!(taken.sum, Sum::With(_)) && taken.before.slot.is_some();
             let mut former: Vec<&mut Taken> = tiles.iter_mut().filter(is_there).collect();
