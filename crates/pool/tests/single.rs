@@ -1,13 +1,15 @@
 //! Scrubs of what lies on single devices: every block is looked at, a second copy heals, and what
 //! is lost is named.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{self, ROOT, handles, import, mount, spec};
-use steadfast_device::{Device, MemoryDevice, SegmentPlace};
+use crate::common::{self, ROOT, handle, handles, import, mount, spec};
+use steadfast_device::{Character, Device, MemoryDevice, Objects, Result, SegmentPlace};
 use steadfast_env::Env;
-use steadfast_format::SegmentId;
+use steadfast_format::medium::UBERBLOCK_SIZE;
+use steadfast_format::{SegmentId, Txg};
 use steadfast_pool::{
     CreateSpec, GroupHandles, NewKey, Pool, ScanRow, ScanState, ScrubCommand, Sweep, TrimCommand,
 };
@@ -237,6 +239,153 @@ fn what_was_read_before_a_scrub_is_no_load_beside_it() {
         assert!(seconds < 0.5, "{seconds} s for {} bytes, paused: {is_paused}", scan.read);
     }
     drop((fs, _open));
+    pool.export().expect("exported");
+}
+
+type Reader = Box<dyn Fn(usize) + Send>;
+
+/// A device of which each read lets somebody else read, too, in a thread of their own. They are
+/// told how long it is.
+struct Shared {
+    below: MemoryDevice,
+    reader: Mutex<Option<Reader>>,
+}
+
+impl Shared {
+    fn let_read(&self, bytes: usize) {
+        // Its own reads of the device let nobody read.
+        let Some(reader) = self.reader.lock().unwrap().take() else { return };
+        let reader = std::thread::spawn(move || {
+            reader(bytes);
+            reader
+        });
+        *self.reader.lock().unwrap() = Some(reader.join().expect("it reads"));
+    }
+}
+
+impl Device for Shared {
+    fn character(&self) -> Character {
+        self.below.character()
+    }
+
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
+        self.below.put_segment(place, bytes)
+    }
+
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
+        self.below.append_segment(place, offset, bytes)
+    }
+
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
+        self.let_read(out.len());
+        self.below.read_segment(place, offset, out)
+    }
+
+    fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+        self.let_read(parts.iter().map(|part| part.len()).sum());
+        self.below.read_segment_parts(place, offset, parts)
+    }
+
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
+        self.below.discard_segment(place)
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        self.below.objects()
+    }
+
+    fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
+        self.below.write_label(copy, bytes)
+    }
+
+    fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
+        self.below.read_label(copy)
+    }
+
+    fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
+        self.below.write_uberblock(copy, txg, bytes)
+    }
+
+    fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
+        self.below.read_uberblocks(copy)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.below.flush()
+    }
+}
+
+/// A reader whose reads all fall into the looks of a scrub is load beside it.
+#[test]
+fn reads_while_a_scrub_is_at_work_are_load_beside_it() {
+    const LIMIT: u64 = 1 << 20;
+    let env = Env::simulated(5);
+    let below = MemoryDevice::new("shared", 64 << 20);
+    let device = Arc::new(Shared { below, reader: Mutex::default() });
+    let groups = GroupHandles::alone(vec![handle(&device)]);
+    let pool = Pool::create(&env, CreateSpec { groups, ..spec(Vec::new(), None) }).expect("a pool");
+    pool.set_pool_prop("scrublimit", Some(&LIMIT.to_string())).expect("set");
+    let (fs, open) = mount(&pool, "tank");
+    let fs = Arc::new(fs);
+    for file in 0..FILES {
+        common::write_file(&fs, ROOT, format!("file{file}").as_bytes(), &content(file));
+    }
+    // All it takes is in memory, and no time of access is left to be written.
+    common::read_file(&fs, ROOT, b"file0");
+    pool.sync().expect("committed");
+    let reading = Arc::clone(&fs);
+    *device.reader.lock().unwrap() = Some(Box::new(move |_| {
+        common::read_file(&reading, ROOT, b"file0");
+    }));
+    let began = env.clock.monotonic_ns();
+    let scan = scrub(&pool);
+    let seconds = (env.clock.monotonic_ns() - began) as f64 / 1e9;
+    *device.reader.lock().unwrap() = None;
+    assert_eq!((scan.state, scan.lost), (ScanState::Finished, 0));
+    assert!(scan.read >= FILES * 300_000, "{} bytes", scan.read);
+    assert!(seconds > 1.0, "it rested: {seconds} s for {} bytes", scan.read);
+    let most = LIMIT as f64 * seconds + 3e6;
+    assert!(scan.read as f64 <= most, "{} bytes in {seconds} s", scan.read);
+    drop((fs, open));
+    pool.export().expect("exported");
+}
+
+/// On a store of objects one look of a scrub may last for seconds: not beside somebody who begins
+/// to read meanwhile, if its bandwidth is bounded.
+#[test]
+fn a_reader_who_comes_while_a_store_is_scrubbed_bounds_it() {
+    const LIMIT: u64 = 4 << 20;
+    const STORED: usize = 48 << 20;
+    let env = Env::simulated(5);
+    let below = MemoryDevice::whole_segments("shared", 1 << 30);
+    let device = Arc::new(Shared { below, reader: Mutex::default() });
+    let groups = GroupHandles::alone(vec![handle(&device)]);
+    let pool = Pool::create(&env, CreateSpec { groups, ..spec(Vec::new(), None) }).expect("a pool");
+    pool.set_pool_prop("scrublimit", Some(&LIMIT.to_string())).expect("set");
+    let (fs, open) = mount(&pool, "tank");
+    let fs = Arc::new(fs);
+    common::write_file(&fs, ROOT, b"small", &content(1));
+    common::write_file(&fs, ROOT, b"large", &common::noise(1, STORED));
+    common::read_file(&fs, ROOT, b"small");
+    pool.sync().expect("committed");
+    let (reading, clock, comes) = (Arc::clone(&fs), Arc::clone(&env.clock), AtomicBool::new(false));
+    *device.reader.lock().unwrap() = Some(Box::new(move |bytes| {
+        clock.sleep(Duration::from_millis(10));
+        // A look that rests for nobody has transfers as long as that.
+        if comes.fetch_or(bytes > 2 << 20, Ordering::Relaxed) {
+            common::read_file(&reading, ROOT, b"small");
+        }
+    }));
+    let began = env.clock.monotonic_ns();
+    let scan = scrub(&pool);
+    let seconds = (env.clock.monotonic_ns() - began) as f64 / 1e9;
+    *device.reader.lock().unwrap() = None;
+    assert_eq!((scan.state, scan.lost), (ScanState::Finished, 0));
+    assert!(scan.read >= STORED as u64, "{} bytes", scan.read);
+    // Some transfers come before it is seen.
+    let most = LIMIT as f64 * seconds + 24e6;
+    assert!(scan.read as f64 <= most, "{} bytes in {seconds} s", scan.read);
+    drop((fs, open));
     pool.export().expect("exported");
 }
 

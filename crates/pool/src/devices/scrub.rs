@@ -55,6 +55,7 @@ use steadfast_segment::Depth;
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::devices::scan::Tally;
+use crate::devices::scrub_flow::FlowEnd;
 use crate::devices::scrub_walk::Looked;
 
 /// Leaves of the meta tree that are put in order together, and tasks that read them at once.
@@ -279,9 +280,9 @@ impl Devices {
         if self.core.is_sparing() && !self.is_resilvering() {
             return Ok(None);
         }
-        let began_ns = self.core.env.clock.monotonic_ns();
-        self.look_for_others(began_ns);
-        let limit = self.scan_limit(began_ns);
+        let looked_ns = self.core.env.clock.monotonic_ns();
+        self.look_for_others(looked_ns);
+        let limit = self.scan_limit(looked_ns);
         if let Some(rest) = limit.and_then(|limit| limit.rest) {
             return Ok(Some(rest));
         }
@@ -300,8 +301,7 @@ impl Devices {
         let read_before = scan.row.read;
         self.tell_scan(scan);
         let result = self.scan_some(scan, root, began_ns, limit.is_some());
-        scan.reads_seen = Some(self.core.blockio.statistics().blocks_asked());
-        let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
+        let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(looked_ns);
         if let Some(Limit { rate, .. }) = limit {
             // [scrub.5]
             let nanos = u128::from(scan.row.read - read_before) * 1_000_000_000 / u128::from(rate);
@@ -336,9 +336,36 @@ impl Devices {
         set.filter(|rate| *rate > 0)
     }
 
+    /// Blocks that others than scans have asked for. While a scan is at work it may be too few for
+    /// a moment, and not too many.
+    pub(crate) fn others_asked(&self) -> u64 {
+        let asked = self.core.blockio.statistics().blocks_asked();
+        asked.wrapping_sub(self.scans.asked.load(Ordering::Acquire))
+    }
+
+    /// A read of one block by a scan, which is no load beside it.
+    pub(crate) fn ask_for_scan<T, E>(&self, read: impl FnOnce() -> std::result::Result<T, E>) -> Option<T> {
+        self.scans.asked.fetch_add(1, Ordering::AcqRel);
+        let read = read().ok();
+        if read.is_none() {
+            self.scans.asked.fetch_sub(1, Ordering::AcqRel);
+        }
+        read
+    }
+
+    /// The same of whatever blocks that takes, one caller at a time. Others that ask meanwhile are
+    /// not seen, so it is to be short.
+    fn ask_alone<T>(&self, read: impl FnOnce() -> T) -> T {
+        let before = self.core.blockio.statistics().blocks_asked();
+        let read = read();
+        let asked = self.core.blockio.statistics().blocks_asked().wrapping_sub(before);
+        self.scans.asked.fetch_add(asked, Ordering::AcqRel);
+        read
+    }
+
     /// Notes whether anybody read or wrote since the last look.
     fn look_for_others(&self, now_ns: u64) {
-        let asked = self.core.blockio.statistics().blocks_asked();
+        let asked = self.others_asked();
         let writes = self.core.txgs.budget.fullness() > 0;
         if let Some(scan) = self.scans.scan.lock().as_mut() {
             scan.look_for_others(now_ns, asked, writes);
@@ -370,7 +397,9 @@ impl Devices {
         while self.core.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
             if flows && scan.queue.as_ref().is_none_or(VecDeque::is_empty) {
                 let walk = scan.walk.get_or_insert_with(|| self.begin_walk());
-                if let Some(tally) = self.flow(&mut scan.nodes, walk, began_ns) {
+                // [scrub.5]
+                let alone = self.scrub_limit().and(scan.reads_seen);
+                if let Some(tally) = self.flow(&mut scan.nodes, walk, FlowEnd { began_ns, alone }) {
                     scan.row.read += tally.read;
                     scan.row.repaired += tally.repaired;
                     scan.row.lost += tally.lost;
@@ -416,7 +445,7 @@ impl Devices {
             let others = || {
                 // A segment whose checksums cannot be had is mended itself, and says so.
                 let beside = self.core.space.beside(*first, *last).into_iter();
-                beside.map(|id| self.checksums_of(id).unwrap_or_default()).collect()
+                self.ask_alone(|| beside.map(|id| self.checksums_of(id).unwrap_or_default()).collect())
             };
             let mended = self.core.space.mend_all(&batch, depth, &others)?;
             scan.row.next = SegmentId(last.0 + 1);
@@ -502,7 +531,7 @@ impl Devices {
         let opened = right.and_then(|bytes| self.core.blockio.open_read(bytes, pointer, &context));
         // Notes damage. A node that was replaced meanwhile is found nowhere; the new one was
         // written since.
-        let opened = opened.or_else(|| self.core.blockio.read(pointer, &context).ok());
+        let opened = opened.or_else(|| self.ask_for_scan(|| self.core.blockio.read(pointer, &context)));
         let Some(Ok(node)) = opened.as_ref().map(|bytes| Node::decode(bytes)) else {
             return (tally, Vec::new());
         };
@@ -560,7 +589,7 @@ impl Devices {
             bytes += self.core.space.stored_bytes(id);
             let sums = match fitted.sums {
                 Some(sums) => sums,
-                None => self.checksums_of(id)?,
+                None => self.ask_alone(|| self.checksums_of(id))?,
             };
             batch.push((id, sums));
         }

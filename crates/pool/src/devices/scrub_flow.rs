@@ -16,7 +16,8 @@
 //!      as many paths.
 //!      `Flow::draw`
 //! [scrub_flow.2] A flow draws nothing more after [`FLOW_NS`]; after [`STEP_NS`] if a commit, a
-//!      command or a writer waits. Transfers under way are waited for: [`FLYING_MAX`] of content.
+//!      command or a writer waits, or if somebody has read for whom the bandwidth is bounded.
+//!      Transfers under way are waited for: [`FLYING_MAX`] of content.
 //!      `Devices::is_over`
 //! [scrub_flow.3] A worker that panics lets the others end.
 //!      `Working::drop`
@@ -52,6 +53,15 @@ const FLYING_MAX: u64 = 32 << 20;
 /// commit writes nodes one after the other, and bytes of dead ones cost less than a request.
 const NODE_RUN: Reach = Reach { bytes: 1 << 20, gap: 64 << 10 };
 const NODES_MAX: usize = 32;
+
+/// When a flow ends [scrub_flow.2].
+#[derive(Clone, Copy)]
+pub(crate) struct FlowEnd {
+    /// The look began then.
+    pub began_ns: u64,
+    /// It ends once others have asked for more blocks than these.
+    pub alone: Option<u64>,
+}
 
 /// A part of the work, for one worker.
 enum Piece {
@@ -144,7 +154,7 @@ struct Shared<'a> {
 impl Devices {
     /// Scrubs for a while: nodes of the meta tree, and what a walk has to look at. `None` if there
     /// is nothing left. Sync context only.
-    pub(crate) fn flow(&self, meta: &mut Vec<MetaNode>, walk: &mut Walk, began_ns: u64) -> Option<Tally> {
+    pub(crate) fn flow(&self, meta: &mut Vec<MetaNode>, walk: &mut Walk, end: FlowEnd) -> Option<Tally> {
         if meta.is_empty() && walk.todo.is_empty() && walk.content.len() == 0 {
             return None;
         }
@@ -152,26 +162,29 @@ impl Devices {
         let shared = Shared { flow: Mutex::new(flow), changed: Condvar::new() };
         let work = |_| -> Job<'_> {
             let shared = &shared;
-            Box::new(move || self.work(shared, began_ns))
+            Box::new(move || self.work(shared, end))
         };
         self.core.env.tasks.run_waiting((0..WORKERS).map(work).collect());
         Some(shared.flow.into_inner().whole)
     }
 
     /// [scrub_flow.2]
-    fn is_over(&self, began_ns: u64) -> bool {
+    fn is_over(&self, FlowEnd { began_ns, alone }: FlowEnd) -> bool {
         let passed = self.core.env.clock.monotonic_ns().saturating_sub(began_ns);
+        // Their count may be too small for a moment.
+        let others_read = |seen| self.others_asked().wrapping_sub(seen).cast_signed() > 0;
         let is_waited_for = || {
             self.scans.commands.load(Ordering::Acquire) > 0
                 || self.core.txgs.budget.fullness() > 0
                 || self.core.txgs.commits.is_requested(self.core.txgs.gate.open_txg())
+                || alone.is_some_and(others_read)
         };
         passed >= FLOW_NS || passed >= STEP_NS && is_waited_for()
     }
 
-    fn work(&self, shared: &Shared<'_>, began_ns: u64) {
+    fn work(&self, shared: &Shared<'_>, end: FlowEnd) {
         let mut flow = shared.flow.lock();
-        while !self.is_over(began_ns) {
+        while !self.is_over(end) {
             let Some(piece) = flow.draw(self) else {
                 if flow.reading == 0 {
                     break;

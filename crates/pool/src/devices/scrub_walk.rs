@@ -165,7 +165,8 @@ impl Devices {
             let context = ReadContext { dataset, family: *family, keys: keys.as_deref(), cache: false };
             let opened = right.and_then(|bytes| self.core.blockio.open_read(bytes, pointer, &context));
             // If no copy is good, this notes damage of the dataset's metadata [scrub_walk.1].
-            opened.or_else(|| self.core.blockio.read_from_devices(pointer, &context).ok())
+            let read = || self.core.blockio.read_from_devices(pointer, &context);
+            opened.or_else(|| self.ask_for_scan(read))
         };
         let bytes = open();
         let mut seen = Seen { tally, ..Seen::default() };

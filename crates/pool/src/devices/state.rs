@@ -3,7 +3,7 @@
 use crate::core::error::Result;
 use crate::core::ranked::{RankedMutex, RankedRwLock, rank};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 use steadfast_format::DatasetId;
 use steadfast_format::PoolState;
@@ -63,6 +63,9 @@ pub(crate) struct ScanState {
     pub scan: RankedMutex<Option<Scan>, rank::Scan>,
     /// Its progress while it is at work; taken after it, and held for no longer than a copy takes.
     pub progress: RankedMutex<Option<ScanProgress>, rank::ScanProgress>,
+    /// Blocks that scans have asked for themselves, in the measure of
+    /// [`steadfast_blockio::Statistics::blocks_asked`].
+    pub asked: AtomicU64,
     /// Commands that wait for the scan.
     pub commands: AtomicUsize,
     /// The next commit is followed by a resilver.
