@@ -15,9 +15,11 @@ use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, Store
 use steadfast_env::Env;
 use steadfast_format::PoolGuid;
 use steadfast_format::object_names::{LABELS, ROOTS};
+use steadfast_format::parity::ParityTile;
 use steadfast_pool::{
     Error, FoundPool, ImportSpec, LOSS_PPM, ParityMedium, ParityWish, Pool, Registers, scan,
 };
+use steadfast_por::Tile;
 use steadfast_posix::FileSystem;
 
 const CAPACITY: u64 = 256 * MIB;
@@ -47,6 +49,10 @@ impl Corner {
         let mut bytes = vec![0; usize::try_from(files[path].metadata().unwrap().len()).unwrap()];
         std::os::unix::fs::FileExt::read_exact_at(&files[path], &mut bytes, 0).unwrap();
         bytes
+    }
+
+    fn write(&self, path: &str, bytes: &[u8], at: u64) {
+        std::os::unix::fs::FileExt::write_all_at(&self.0.lock().unwrap()[path], bytes, at).unwrap();
     }
 
     fn put_back(&self, path: &str, bytes: &[u8]) {
@@ -325,6 +331,55 @@ fn tries_of_a_pass_are_half_a_minute_apart() {
     });
     let tries = tries.lock().unwrap();
     assert!(tries.is_sorted_by(|one, next| next - one >= 30_000_000_000), "{tries:?}");
+}
+
+/// A wrong bit in the inner code, on the trusted device, keeps tiles from being mended, and nothing
+/// else: where no tile is missing the content comes back, and the recovery tells why they were not.
+#[test]
+fn damage_of_the_inner_code_stops_no_recovery_of_content() {
+    const BLOCK: u64 = 4096;
+    let world = World::new(34);
+    world.corner.put(PATH, 192 * MIB);
+    let tiles = MemoryStore::new("tiles");
+    let lend = || *world.corner.2.lock().unwrap() = Some(tiles.handle(|_| None));
+    let pool = world.create();
+    fill(&pool, 0..8);
+    lend();
+    let stores = |address: &str| world.corner.tiles(address);
+    let wish = ParityWish { tiles: Some((TILES, &stores)), ..ParityWish::of(LOSS_PPM) };
+    let medium = world.corner.parity(PATH).expect("a file");
+    pool.devices().add_parity_for(wish, PATH, medium, false, false).expect("a parity device");
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    {
+        let (fs, _open) = mount(&pool, "tank");
+        (0..3).for_each(|number| fs.unlink(ROOT, format!("file {number}").as_bytes()).expect("removed"));
+    }
+    let before = world.segments().len();
+    pool.sync().expect("committed");
+    until(&pool, "deleted objects go", || world.segments().len() < before && tiles.names().len() == 1);
+
+    // Bodies of tiles that lie on the trusted device are those of the inner code.
+    let bytes = world.corner.bytes(PATH);
+    let heads = bytes.chunks_exact(BLOCK as usize).enumerate().filter_map(|(number, block)| {
+        let block: &[u8; BLOCK as usize] = block.try_into().expect("a block");
+        let head = ParityTile::decode(&block[..], steadfast_crypto::hash).ok()?;
+        let from = (number + 1) * BLOCK as usize;
+        let body = bytes.get(from..from + Tile::SIZE)?;
+        (steadfast_crypto::hash(body) == head.hash).then_some(from as u64)
+    });
+    let inner: Vec<u64> = heads.collect();
+    assert!(!inner.is_empty(), "the inner code has tiles");
+    for at in inner {
+        let wrong = [bytes[at as usize + 9] ^ 1];
+        world.corner.write(PATH, &wrong, at + 9);
+    }
+    let left = world.segments();
+    let lose = || assert!(world.store.remove(&left[0]));
+    lose();
+    let recovered = pool.devices().recover(1 << 30, &mut |_, _| ()).expect("the content's recovery");
+    assert!(recovered.lost.is_empty() && recovered.tiles_trouble.is_some(), "{recovered:?}");
+    assert_eq!(world.segments(), left);
+    check(&pool, 3..8);
 }
 
 /// A store of tiles that hangs holds up no copy of a root, which comes before deletes of the pool's

@@ -652,8 +652,9 @@ pub fn mend(
     };
     let outcome = repair(&[Arc::clone(&bodies.store)], env, memory, stop, watch);
     let trouble = match &outcome {
+        Ok(_) | Err(Error::Stopped) => None,
         Err(Error::Store { source }) => Some(source.to_string()),
-        _ => None,
+        Err(error) => Some(error.to_string()),
     };
     let state = &mut *bodies.state();
     state.trouble = trouble;

@@ -449,6 +449,7 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         unsound,
         rounds,
         tiles: (tiles_back, tiles_lost),
+        tiles_trouble,
         nanos,
         rekeyed,
         ..
@@ -470,6 +471,12 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
     }
     if *tiles_lost > 0 {
         text.push_str(&format!("cells of tiles that did not come back: {}\n", grouped(*tiles_lost)));
+    }
+    if let Some(trouble) = tiles_trouble {
+        text.push_str(&format!(
+            "tiles of the parity at their store were not looked after: {}\n",
+            tame(trouble)
+        ));
     }
     if from_journal + from_code > 0 {
         text.push_str(&format!(
@@ -664,6 +671,7 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
     document.insert("unsound_tiles".into(), json!(outcome.unsound));
     document.insert("tiles_restored".into(), json!(outcome.tiles.0));
     document.insert("tile_cells_lost".into(), json!(outcome.tiles.1));
+    document.insert("tiles_trouble".into(), json!(outcome.tiles_trouble));
     document.insert("rounds".into(), json!(outcome.rounds));
     document.insert("nanoseconds".into(), json!(outcome.nanos));
     document.insert("solving_nanoseconds".into(), json!(outcome.solving_nanos));

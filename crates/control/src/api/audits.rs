@@ -225,6 +225,9 @@ pub struct RecoverOutcome {
     /// Tiles of the parity at a store that were put back, and cells of them that did not come back.
     #[serde(default)]
     pub tiles: (u64, u64),
+    /// Why tiles of the parity at a store were not looked after.
+    #[serde(default)]
+    pub tiles_trouble: Option<String>,
     /// Time that it took.
     pub nanos: u64,
     /// Part of it for solving: reading and putting back are the rest.

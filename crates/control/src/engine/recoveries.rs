@@ -162,6 +162,7 @@ pub(super) fn begin(
             unsound: recovered.unsound,
             rounds: recovered.rounds,
             tiles: recovered.tiles,
+            tiles_trouble: recovered.tiles_trouble,
             nanos,
             solving_nanos: u64::try_from(recovered.solving.as_nanos()).unwrap_or(u64::MAX),
             rekeyed,

@@ -194,6 +194,8 @@ pub struct Recovered {
     pub solving: Duration,
     /// Tiles at a store that were put back, and cells of tiles that did not come back.
     pub tiles: (u64, u64),
+    /// Why tiles at a store were not looked after.
+    pub tiles_trouble: Option<String>,
     /// Identities of the lost cells.
     lost_cells: Vec<CellId>,
 }
@@ -777,7 +779,14 @@ impl Devices {
         self.end_begun_step(&parity, &code);
         // The tiles first: what they lack of themselves the content cannot get from them.
         let mended = mend(&code, &self.core.env, memory, stop, watch);
-        let mended = mended.map_err(self.parity_error(&parity))?;
+        let (mended, tiles_trouble) = match mended {
+            Ok(mended) => (mended, None),
+            Err(stopped @ steadfast_por::parity::Error::Stopped) => {
+                return Err(self.parity_error(&parity)(stopped));
+            }
+            // Where no tile is missing the content comes back all the same; else that fails, too.
+            Err(error) => (None, Some(error.to_string())),
+        };
         // The tile for which it waits is back, if it could be.
         parity.pass_after_ns.store(0, Ordering::Relaxed);
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
@@ -801,6 +810,7 @@ impl Devices {
                 let lost = mended.from_code.undetermined.len() + mended.from_code.refused.len();
                 (mended.restored.len() as u64, lost as u64)
             }),
+            tiles_trouble,
             lost_cells,
         };
         {

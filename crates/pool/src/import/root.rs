@@ -138,12 +138,12 @@ impl<'a> Unlocked<'a> {
         let memory = self.found.spec.memory;
         let memory = (memory.node_cache_bytes + memory.block_cache_bytes) as u64;
         let (env, stop) = (self.found.env, AtomicBool::new(false));
-        // Tiles at a store first: the content comes from them.
-        let mended = match &self.parity {
-            Some(Ok(code)) => steadfast_por::tile_store::mend(code, env, memory, &stop, &mut |_, _| ()),
-            _ => Ok(None),
-        };
-        let repair = mended.and_then(|_| steadfast_por::repair(&stores, env, memory, &stop, &mut |_, _| ()));
+        // Tiles at a store first: the content comes from them. Where they cannot be looked after,
+        // it may come back all the same, and a recovery by command tells why.
+        if let Some(Ok(code)) = &self.parity {
+            _ = steadfast_por::tile_store::mend(code, env, memory, &stop, &mut |_, _| ());
+        }
+        let repair = steadfast_por::repair(&stores, env, memory, &stop, &mut |_, _| ());
         let repair =
             repair.map_err(|source| Error::Parity { pool, path: String::new(), source: Box::new(source) })?;
         let lost = repair.from_code.undetermined.len() + repair.from_code.refused.len();
