@@ -701,6 +701,10 @@ impl Devices {
                 parity.pass_after_ns.store(self.after_a_failure(), Ordering::Relaxed);
                 Ok(Some(PASS))
             }
+            // It began a moment ago.
+            Err(steadfast_por::parity::Error::Recovering) => Ok(Some(PINNED)),
+            // It was removed while the step ran.
+            Err(_) if self.parity().is_none_or(|now| !std::ptr::eq(&*now, parity)) => Ok(None),
             Err(error) => {
                 let (path, reason) = (parity.path.clone(), error.to_string());
                 self.core.events.note(EventKind::ParityOut { path, reason });
