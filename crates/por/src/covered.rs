@@ -556,7 +556,7 @@ impl Covered {
             }
             named
         };
-        named.into_iter().try_for_each(|known| self.leave_as(cover, known, None, true)).map(|()| true)
+        named.into_iter().try_for_each(|known| self.leave_as(cover, known, None)).map(|()| true)
     }
 
     /// Takes a segment out of the code, and leaves it at the store. Its content is read there if
@@ -564,7 +564,7 @@ impl Covered {
     pub(crate) fn take_out(&self, segment: SegmentId, content: Option<&[u8]>) -> DeviceResult<()> {
         let Some(cover) = self.covering() else { return Ok(()) };
         let known: Vec<ParitySegment> = cover.parity().named(segment, cover.store).collect();
-        known.into_iter().try_for_each(|known| self.leave_as(&cover, known, content, false))?;
+        known.into_iter().try_for_each(|known| self.leave_as(&cover, known, content))?;
         cover.state().under_way.remove(&segment);
         Ok(())
     }
@@ -630,15 +630,7 @@ impl Covered {
         Ok(gone)
     }
 
-    /// Takes a segment out of the code under one of its names. One that cannot be read fails, or
-    /// `waits` for the next try.
-    fn leave_as(
-        &self,
-        cover: &Cover,
-        known: ParitySegment,
-        given: Option<&[u8]>,
-        waits: bool,
-    ) -> DeviceResult<()> {
+    fn leave_as(&self, cover: &Cover, known: ParitySegment, given: Option<&[u8]>) -> DeviceResult<()> {
         let segment = known.segment;
         // Bytes that only the store has are read without the lock: nobody waits for a store.
         let mut content: Option<Vec<u8>> = given.map(<[u8]>::to_vec);
@@ -653,16 +645,8 @@ impl Covered {
             if content.is_none() && !parity.is_mirrored(known) {
                 drop(parity);
                 let mut read = Vec::new();
-                match self.read_object(known, &mut read) {
-                    Ok(()) => {}
-                    Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => read.clear(),
-                    // Its cells may all be right.
-                    Err(_) if waits => {
-                        let _parity = cover.parity();
-                        cover.wait(segment);
-                        return Ok(());
-                    }
-                    Err(error) => return Err(error),
+                if self.read_object(known, &mut read).is_err() {
+                    read.clear();
                 }
                 content = Some(read);
                 continue;

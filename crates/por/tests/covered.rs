@@ -300,32 +300,6 @@ fn an_object_is_deleted_when_its_pass_is_anchored() {
     assert!(world.repair().unsound.is_empty());
 }
 
-/// Cells of an object that cannot be read now may all be right: it waits, and is no wrong one.
-#[test]
-fn an_object_that_cannot_be_read_leaves_the_code_later() {
-    let store = Arc::new(MemoryStore::new("bucket"));
-    let is_away = Arc::new(AtomicBool::new(false));
-    let away = Arc::clone(&is_away);
-    let handle = store.handle(move |request| {
-        let is_read = request.operation == Operation::Read && request.name.starts_with("seg/");
-        (is_read && away.load(Ordering::Relaxed)).then_some(StoreFault::Away)
-    });
-    let world = World::on(7, store, Some(handle));
-    (1..=2).for_each(|id| _ = world.put(id, 5 * PAYLOAD));
-    world.pass();
-    let has = |id| world.store.names().contains(&object_names::segment(SegmentId(id)));
-    is_away.store(true, Ordering::Relaxed);
-    world.covered.discard_segment(place(1)).unwrap();
-    let pass = world.pass();
-    world.covered.anchored(pass.generation).unwrap();
-    assert!(has(1) && world.covered.held_back().is_empty(), "{:?}", world.covered.held_back());
-    is_away.store(false, Ordering::Relaxed);
-    world.covered.resume_deletes().unwrap();
-    let pass = world.pass();
-    world.covered.anchored(pass.generation).unwrap();
-    assert!(!has(1) && has(2));
-}
-
 #[test]
 fn a_put_whose_answer_was_lost_comes_again_with_the_same_bytes_only() {
     let store = Arc::new(MemoryStore::new("bucket"));
