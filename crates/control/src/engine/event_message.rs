@@ -125,6 +125,11 @@ fn words(event: &PoolEvent) -> (Priority, String) {
             let what = format!("{} cells did not come back, {} objects did", field("lost"), field("objects"));
             (Priority::Error, what)
         }
+        "prove_failure" => {
+            let (wrong, unread) = (field("wrong"), field("unread"));
+            let what = format!("{wrong} blocks in objects that came back do not have their hash");
+            (Priority::Error, if unread == "0" { what } else { format!("{what}, {unread} nodes are unread") })
+        }
         "rekey_failure" => (Priority::Error, with_detail("no code under another map".to_owned())),
         "changes_lost" => (Priority::Error, field("notice").to_owned()),
         "log_given_up" | "rollback" => (Priority::Warning, field("notice").to_owned()),

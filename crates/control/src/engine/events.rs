@@ -119,6 +119,17 @@ impl Engine {
                     }
                     if lost == 0 { "recover_finish" } else { "recover_failure" }.to_owned()
                 }
+                EventKind::Proven { blocks, bytes, wrong, unread, left_out } => {
+                    set("blocks", blocks.to_string());
+                    set("bytes", bytes.to_string());
+                    set("wrong", wrong.to_string());
+                    set("unread", unread.to_string());
+                    set("left_out", left_out.join(" "));
+                    if wrong + unread == 0 {
+                        kind_of_class = "sysevent";
+                    }
+                    if wrong + unread == 0 { "prove_finish" } else { "prove_failure" }.to_owned()
+                }
                 EventKind::Rekeyed { left_out } => {
                     set("left_out", left_out.to_string());
                     kind_of_class = "sysevent";

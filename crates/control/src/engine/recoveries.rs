@@ -10,6 +10,9 @@
 //!     test: `a_recovery_runs_beside_other_commands`
 //! [recoveries.4] An import that recovered by itself, and could not give back everything, is
 //!     followed by a recovery, and so by a re-key: once, and before any that a command asks for.
+//! [recoveries.5] Objects that such an import put back are held against their hashes: behind
+//!     that recovery, or else by itself. Nobody waits for that but an export.
+//!     test: `what_an_import_put_back_is_held_against_its_hashes`
 
 use crate::api::{LostContent, LostNode, ProvenContent, RecoverOutcome, RecoveryState, RekeyOutcome};
 use crate::engine::refuse;
@@ -36,6 +39,10 @@ struct State {
     number: u64,
     /// Outcome of the last one that ended.
     last: Option<Result<RecoverOutcome, Refusal>>,
+    /// Tells the look at the content that an import put back to end, while there is one.
+    proof: Option<Arc<AtomicBool>>,
+    /// Outcome of that look.
+    proven: Option<ProvenContent>,
 }
 
 #[derive(Default)]
@@ -85,6 +92,39 @@ impl Drop for End {
     }
 }
 
+/// Notes the end of a look at content, however it ends.
+struct ProofEnd {
+    held: Arc<ImportedPool>,
+    proven: Option<ProvenContent>,
+}
+
+impl Drop for ProofEnd {
+    fn drop(&mut self) {
+        let state = &mut *self.held.recoveries.state.lock();
+        state.proof = None;
+        state.proven = self.proven.take();
+        self.held.recoveries.ended.notify_all();
+    }
+}
+
+/// Begins to look at the content that the import put back, unless something is under way
+/// [recoveries.5].
+pub(super) fn begin_proof(held: &Arc<ImportedPool>, env: &Env) {
+    let state = &mut *held.recoveries.state.lock();
+    if state.job.is_some() || state.proof.is_some() {
+        return;
+    }
+    let segments = held.pool.devices().take_unproven();
+    let stop = Arc::new(AtomicBool::new(false));
+    state.proof = Some(Arc::clone(&stop));
+    let held = Arc::clone(held);
+    let work = move || {
+        let mut end = ProofEnd { held, proven: None };
+        end.proven = end.held.pool.devices().prove_content(&segments, &stop).map(proven_told);
+    };
+    drop(env.tasks.spawn("content", Box::new(work)));
+}
+
 /// Begins a recovery of a pool within so many bytes of memory, unless one is under way
 /// [recoveries.1]. The code is made anew behind it if that is due, or wanted.
 pub(super) fn begin(
@@ -122,8 +162,12 @@ pub(super) fn begin(
         let devices = end.held.pool.devices();
         let recovered = devices.recover_until(memory, &job.stop, &mut watch);
         let nanos = clock.monotonic_ns().saturating_sub(begun);
-        let restored = recovered.as_ref().map_or(&[][..], |recovered| &recovered.restored);
-        let proven = (!restored.is_empty()).then(|| devices.prove_content(restored, &job.stop)).flatten();
+        // [recoveries.5]
+        let mut restored = recovered.as_ref().map_or(Vec::new(), |recovered| recovered.restored.clone());
+        if recovered.is_ok() {
+            restored.extend(devices.take_unproven());
+        }
+        let proven = (!restored.is_empty()).then(|| devices.prove_content(&restored, &job.stop)).flatten();
         let lost = recovered.as_ref().map_or(&[][..], |recovered| &recovered.lost);
         let content = if lost.is_empty() {
             None
@@ -223,13 +267,20 @@ impl Recoveries {
         true
     }
 
-    /// Ends the one under way [recoveries.3].
+    /// Ends the one under way, and a look at content [recoveries.3].
     pub(super) fn end(&self) {
         self.stop();
         let mut state = self.state.lock();
-        while state.job.is_some() {
+        state.proof.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
+        while state.job.is_some() || state.proof.is_some() {
             self.ended.wait(&mut state);
         }
+    }
+
+    /// Whether content that an import put back is being looked at, and what was found.
+    pub(super) fn proof(&self) -> (bool, Option<ProvenContent>) {
+        let state = self.state.lock();
+        (state.proof.is_some(), state.proven.clone())
     }
 
     /// The one under way.

@@ -6,7 +6,7 @@
 //!   `zpool replace`.
 //! - `autoexpand=on`: a device that has grown is expanded, like `zpool online -e`.
 //! - An import that recovered by itself, and named lost cells, is followed by a recovery
-//!   (`recoveries.rs`).
+//!   (`recoveries.rs`). The objects that it put back are held against their hashes.
 
 use crate::api::PoolReplace;
 use crate::caller::Caller;
@@ -37,6 +37,12 @@ impl Engine {
         }
         for (name, held) in pools.iter().filter(|(_, held)| wants_recovering(held)) {
             self.recover_again(name, held);
+        }
+        for (name, held) in pools.iter().filter(|(_, held)| wants_proving(held)) {
+            let _turn = self.verbs.lock();
+            if self.is_here(name, held) && wants_proving(held) {
+                recoveries::begin_proof(held, &self.env);
+            }
         }
         let mut moved = false;
         for (_, held) in &pools {
@@ -92,9 +98,8 @@ impl Engine {
     /// Begins the recovery behind which the code of a pool is made anew.
     fn recover_again(&self, name: &str, held: &Arc<ImportedPool>) {
         let _turn = self.verbs.lock();
-        // A verb may have exported the pool meanwhile, or begun a recovery.
-        let is_here = self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held));
-        if is_here
+        // A verb may have begun a recovery meanwhile.
+        if self.is_here(name, held)
             && wants_recovering(held)
             && let Err(refusal) = recoveries::begin(held, &self.env, machine_bytes() / 4, (false, None))
         {
@@ -102,11 +107,15 @@ impl Engine {
         }
     }
 
+    /// False if a verb has exported the pool meanwhile.
+    fn is_here(&self, name: &str, held: &Arc<ImportedPool>) -> bool {
+        self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held))
+    }
+
     /// Expands devices that have grown.
     fn use_growth(&self, name: &str, held: &Arc<ImportedPool>) {
         let _turn = self.verbs.lock();
-        // A verb may have exported the pool meanwhile.
-        if !self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held)) {
+        if !self.is_here(name, held) {
             return;
         }
         let is_due =
@@ -136,6 +145,14 @@ fn wants_replacing(held: &ImportedPool) -> bool {
 fn wants_recovering(held: &ImportedPool) -> bool {
     let is_begun = held.recoveries.has_begun() || held.pool.is_read_only();
     !is_begun && held.pool.suspended().is_none() && held.pool.devices().owes_rekey()
+}
+
+/// A recovery that goes on, or is due, looks at it itself.
+fn wants_proving(held: &ImportedPool) -> bool {
+    held.pool.devices().has_unproven()
+        && held.recoveries.progress().is_none()
+        && !wants_recovering(held)
+        && held.pool.suspended().is_none()
 }
 
 impl ImportedPool {

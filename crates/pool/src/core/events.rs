@@ -204,6 +204,19 @@ pub enum EventKind {
         /// Cells that did not come back.
         lost: u64,
     },
+    /// Blocks in objects that were put back were held against the hashes in their pointers.
+    Proven {
+        /// Blocks.
+        blocks: u64,
+        /// Bytes of these.
+        bytes: u64,
+        /// Blocks that do not have their hash.
+        wrong: u64,
+        /// Nodes that could not be read.
+        unread: u64,
+        /// Datasets whose keys are not loaded.
+        left_out: Vec<String>,
+    },
     /// The code of the parity device was made anew, under another map.
     Rekeyed {
         /// Objects that it leaves out, because cells of them did not come back.

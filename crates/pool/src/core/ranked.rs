@@ -79,6 +79,8 @@ pub(crate) mod rank {
         Search,
         /// `ErrorSearch::lost`.
         LostFiles,
+        /// `ErrorSearch::unproven`.
+        Unproven,
         /// `ScanState::progress`.
         ScanProgress,
         /// `MoveState::progress`.

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use steadfast_format::{BlockPointer, SegmentId};
 use steadfast_segment::READ_GAP_MAX;
 
+use crate::core::events::EventKind;
 use crate::devices::pointer_walk::{FileRange, Reads};
 use crate::devices::scrub_walk::Reach;
 use crate::devices::state::Devices;
@@ -44,6 +45,19 @@ pub struct ProvenContent {
 }
 
 impl Devices {
+    /// Segments that the import put back by itself. It cannot walk yet, so they wait here to be
+    /// proven; whoever takes them does that.
+    #[must_use]
+    pub fn take_unproven(&self) -> Vec<SegmentId> {
+        std::mem::take(&mut *self.errors.unproven.lock())
+    }
+
+    /// True if some wait to be proven.
+    #[must_use]
+    pub fn has_unproven(&self) -> bool {
+        !self.errors.unproven.lock().is_empty()
+    }
+
     /// Reads each block that lives in some segments, and compares it with the hash in its pointer.
     /// A wrong one is noted as damage of its file. `None` if `stop` is true before the end.
     pub fn prove_content(&self, segments: &[SegmentId], stop: &AtomicBool) -> Option<ProvenContent> {
@@ -68,7 +82,13 @@ impl Devices {
         self.prove_some(waiting, &mut proven);
         proven.locked = seen.locked.iter().map(|id| self.core.dataset_name(*id)).collect();
         proven.unread = seen.unread.len() as u64;
-        (!stop.load(Ordering::Relaxed)).then_some(proven)
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let ProvenContent { blocks, bytes, wrong, unread, .. } = proven;
+        let left_out = proven.locked.clone();
+        self.core.events.note(EventKind::Proven { blocks, bytes, wrong, unread, left_out });
+        Some(proven)
     }
 
     fn prove_some(&self, blocks: Vec<(BlockPointer, Option<FileRange>)>, proven: &mut ProvenContent) {

@@ -9,7 +9,7 @@ use steadfast_format::DatasetId;
 use steadfast_format::PoolState;
 use steadfast_format::Txg;
 
-use steadfast_format::{AuxConfig, DeviceId, GroupConfig, ScanRow};
+use steadfast_format::{AuxConfig, DeviceId, GroupConfig, ScanRow, SegmentId};
 
 use crate::core::state::Core;
 use crate::devices::audit_report::DeviceAudit;
@@ -112,6 +112,8 @@ pub(crate) struct ErrorSearch {
     pub searching: AtomicBool,
     /// Files in cells that the last recovery could not give back.
     pub lost: RankedMutex<Vec<DamagedFile>, rank::LostFiles>,
+    /// Segments that the import put back, until somebody holds them against their hashes.
+    pub unproven: RankedMutex<Vec<SegmentId>, rank::Unproven>,
 }
 
 /// Log devices: their room labels them.

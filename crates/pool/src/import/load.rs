@@ -157,8 +157,8 @@ impl<'a> Rooted<'a> {
     fn load(self) -> Result<Loaded<'a>> {
         let (rooted, mut opened) = self.beside()?;
         let Rooted { unlocked, choice, behind, tail, space, blockio } = rooted;
-        let Unlocked { found: Found { env, spec, pool: found, name }, events, leaves, sealing, parity } =
-            unlocked;
+        let Unlocked { found, events, leaves, sealing, parity, restored } = unlocked;
+        let Found { env, spec, pool: found, name } = found;
         let (config, root) = (&found.config, &choice.root);
         let uberblock = root.uberblock.clone();
         // Of the newest root unless the pool is taken back, and then of its checkpoint.
@@ -203,6 +203,7 @@ impl<'a> Rooted<'a> {
         let pool = plan.build(Some(meta), txg, state, table, Local::new(), tail.next_history);
         *pool.zil.log_devices.write() = logs.devices;
         *pool.devices.aux.spares.write() = spares;
+        *pool.devices.errors.unproven.lock() = restored;
         *pool.core.identity.known_as.write() = Some(found.guid).filter(|guid| *guid != config.pool);
         pool.bring_tables();
         pool.load_space(&config.name, opened.beside.take())?;

@@ -115,7 +115,7 @@ impl<'a> Found<'a> {
         if let Some(Ok(code)) = &parity {
             parity::cover(&leaves, code);
         }
-        Ok(Unlocked { found: self, events, leaves, sealing, parity })
+        Ok(Unlocked { found: self, events, leaves, sealing, parity, restored: Vec::new() })
     }
 }
 
@@ -127,6 +127,8 @@ pub(crate) struct Unlocked<'a> {
     pub sealing: Option<Sealing>,
     /// The parity device, if labels list one: it covers the stores already.
     pub parity: Option<FoundParity>,
+    /// Segments that were put back.
+    pub restored: Vec<SegmentId>,
 }
 
 impl<'a> Unlocked<'a> {
@@ -149,7 +151,7 @@ impl<'a> Unlocked<'a> {
         let lost = repair.from_code.undetermined.len() + repair.from_code.refused.len();
         let objects = repair.restored.len() as u64;
         self.events.note(EventKind::Recovered { objects, lost: lost as u64 });
-        Ok(self)
+        Ok(Unlocked { restored: repair.restored, ..self })
     }
 
     /// Chooses the root, by the anchor if the pool has one, and reads its commit tail from the

@@ -1,8 +1,8 @@
 //! `zpool status`: a pool with its devices, its problems and its damaged files.
 
 use crate::api::{
-    BudgetLevel, BudgetReport, CheckpointReport, Health, LogReport, PoolReport, PoolStatus, ScanReport,
-    VdevClass, VdevReport,
+    BudgetLevel, BudgetReport, CheckpointReport, Health, LogReport, PoolReport, PoolStatus, ProvenContent,
+    ScanReport, VdevClass, VdevReport,
 };
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
@@ -57,6 +57,14 @@ fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
             note.push_str(&format!(", any byte is asked for every {} in the mean", roughly(interval)));
         }
     }
+    let (is_proving, proven) = held.recoveries.proof();
+    for vdev in vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Parity) {
+        let note = vdev.note.get_or_insert_default();
+        if is_proving {
+            note.push_str(", what the import put back is being held against its hashes");
+        }
+        proven.iter().for_each(|proven| note.push_str(&proven_note(proven)));
+    }
     if let Some(state) = held.recoveries.progress() {
         let percent = state.done.saturating_mul(100).checked_div(state.of).unwrap_or(0);
         let what = match (state.rekeying, state.naming) {
@@ -70,6 +78,22 @@ fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
         }
     }
     vdevs
+}
+
+/// Remark about content that an import put back.
+fn proven_note(proven: &ProvenContent) -> String {
+    let ProvenContent { blocks, wrong, locked, unread, .. } = proven;
+    let mut note = match wrong {
+        0 => format!(", the import put back {blocks} live blocks: each has its hash"),
+        wrong => format!(", the import put back {blocks} live blocks: {wrong} do not have their hash"),
+    };
+    for name in locked {
+        note.push_str(&format!(", {name} was not looked at: its key is not loaded"));
+    }
+    if *unread > 0 {
+        note.push_str(&format!(", {unread} nodes cannot be read"));
+    }
+    note
 }
 
 /// Why a pool writes nothing, if so.
