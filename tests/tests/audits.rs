@@ -282,6 +282,31 @@ fn the_loss_is_named_and_changed() {
     host.shell(&format!("{} audit recover tank; cat t/noise > /dev/null", steadfast.display())).ok();
 }
 
+/// A parity device that fails when a pool is created takes the pool with it.
+#[test]
+fn a_pool_is_not_created_without_the_parity_device_that_it_was_to_have() {
+    if !is_root() {
+        return skip("a parity device that fails", "only root mounts a small disk");
+    }
+    if let Some(why) = no_fuse() {
+        return skip("a parity device that fails", &why);
+    }
+    let host = Host::new();
+    if host.shell("mkdir small bucket; mount -t tmpfs -o size=16M small small").status != 0 {
+        return skip("a parity device that fails", "a tmpfs cannot be mounted here");
+    }
+    host.shell("truncate -s 64M small/parity; head -c 16M /dev/zero > small/filler || true").ok();
+    let create = "zpool create -m $PWD/t tank file://$PWD/bucket parity $PWD/small/parity";
+    host.shell(&format!("{create} -n")).ok().says("parity").says("small/parity");
+    host.shell(create).fails(1).says("; no pool was created").says("small/parity");
+    assert_eq!(host.shell("zpool list -H").ok().out, "");
+    assert!(!host.shell("zpool import -d file://$PWD/bucket").out.contains("tank"));
+    host.shell("rm small/filler").ok();
+    host.shell(create).ok();
+    host.until("zpool status tank", |told| told.contains("all covered"));
+    host.shell("zpool destroy tank; umount small").ok();
+}
+
 /// A re-key takes the room for its second code before it begins. Where that lacks, it says how many
 /// bytes; the present code stays, and the same command works when they are there.
 #[test]

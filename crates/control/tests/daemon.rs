@@ -167,6 +167,8 @@ fn create(folder: &Path, name: &str) -> PoolCreate {
         properties: Properties::new(),
         fs_properties: Properties::new(),
         key: None,
+        loss_ppm: None,
+        tiles: None,
     }
 }
 

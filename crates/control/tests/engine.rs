@@ -224,6 +224,8 @@ impl House {
             properties: Properties::new(),
             fs_properties: Properties::new(),
             key: None,
+            loss_ppm: None,
+            tiles: None,
         }
     }
 

@@ -76,7 +76,6 @@ pub use crate::devices::lost_content::{LostContent, LostNode};
 pub use crate::devices::offline::Offline;
 pub use crate::devices::parity::{
     Agent, AskAgent, LOSS_PPM, LOSSES_PPM, NoSum, ParityStatus, ParityWish, Recovered, Rekeyed, TilesLeft,
-    check_parity,
 };
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, RootAge, check_copies, check_unoccupied, erase, label_of, mark_destroyed,
@@ -93,7 +92,7 @@ pub use crate::devices::trim::TrimCommand;
 pub use crate::devices::trim::TrimStatus;
 pub use crate::import::anchor;
 pub use crate::import::anchor::{AnchorWish, GoBack, Registers};
-pub use crate::import::create::{AuxHandles, CreateSpec};
+pub use crate::import::create::{AuxHandles, CreateSpec, check_new_parity};
 pub use crate::import::load::{ImportSpec, NewName};
 pub use crate::log::log_device::LogDeviceStatus;
 pub use crate::log::state::Zil;

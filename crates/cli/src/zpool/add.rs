@@ -63,15 +63,20 @@ pub(crate) fn loss(text: &str) -> Result<u32, Failure> {
     Ok(whole * 10_000 + part)
 }
 
+/// Words of `-o` that are of a parity device.
+pub(super) const OF_PARITY: [&str; 2] = [LOSS, TILES];
+
+/// Loss and address of the tiles that `-o` names for a parity device.
+pub(super) fn parity_wishes(parsed: &Parsed) -> Result<(Option<u32>, Option<String>), Failure> {
+    let named = |word: &str| parsed.values('o').filter_map(|text| text.strip_prefix(word)).last();
+    Ok((named(LOSS).map(loss).transpose()?, named(TILES).map(str::to_owned)))
+}
+
 fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot add to '{}'", tame(&name));
-    check_new(session, parsed, &name, &[LOSS, TILES], doing)?;
-    let loss_ppm = match parsed.values('o').filter_map(|text| text.strip_prefix(LOSS)).last() {
-        None => None,
-        Some(text) => Some(loss(text)?),
-    };
-    let tiles = parsed.values('o').filter_map(|text| text.strip_prefix(TILES)).last();
+    check_new(session, parsed, &name, &OF_PARITY, doing)?;
+    let (loss_ppm, tiles) = parity_wishes(parsed)?;
     let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
     let layout = layout(&vdevs);
     let dry_run = parsed.has('n');
@@ -88,7 +93,7 @@ fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         allow_mismatch: parsed.has('f') || parsed.has_long(ALLOW_MISMATCH),
         dry_run,
         loss_ppm,
-        tiles: tiles.map(str::to_owned),
+        tiles,
     };
     let outcome = session.ask(request).doing(doing)?;
     if dry_run {

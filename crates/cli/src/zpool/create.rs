@@ -1,5 +1,6 @@
 //! `zpool create`.
 
+use super::add::{OF_PARITY, parity_wishes};
 use super::operands::{FORCE, layout, vdevs};
 use crate::command::Command;
 use crate::key;
@@ -20,7 +21,11 @@ pub(super) const COMMAND: Command = Command {
             flag('n', "check only, and print the layout"),
             flag('d', "enable no features except those given with -o"),
             valued('m', "mountpoint", "mountpoint of the root file system, or none"),
-            valued('o', "property=value", "a property of the pool; may be repeated"),
+            valued(
+                'o',
+                "property=value",
+                "a property of the pool; may be repeated; of a parity device loss=PERCENT and tiles=ADDRESS as with add",
+            ),
             valued('O', "property=value", "a property of the root file system; may be repeated"),
             valued('t', "name", "name until the export; the devices get the other one"),
             valued('R', "root", "prefix of all mountpoints (altroot); the daemon does not remember the pool"),
@@ -44,7 +49,9 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         let refusal = Refusal::new(Code::PoolFeature, what).with("feature", "allocation_classes");
         return Err(refusal.advising("Add `-o feature@allocation_classes=enabled`.")).doing(doing);
     }
-    let mut properties = assignments(session, Scope::Pool, parsed.values('o'))?;
+    let (loss_ppm, tiles) = parity_wishes(parsed)?;
+    let of_pool = parsed.values('o').filter(|text| !OF_PARITY.iter().any(|word| text.starts_with(word)));
+    let mut properties = assignments(session, Scope::Pool, of_pool)?;
     if parsed.has('d') {
         session.tell(
             "note: -d leaves out optional features only; functions that every pool has, such as raidz_expansion, stay\n",
@@ -74,6 +81,8 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         properties,
         fs_properties,
         key,
+        loss_ppm,
+        tiles,
     };
     let outcome = session.ask(request).doing(doing)?;
     if parsed.has('n') {

@@ -36,6 +36,13 @@ pub struct PoolCreate {
     pub fs_properties: Properties,
     /// Key of the root file system, if `-O encryption=on`.
     pub key: Option<Key>,
+    /// Cells in a million that may be lost and still come back, if there is a parity device among
+    /// the devices (`-o loss=2%`).
+    #[serde(default)]
+    pub loss_ppm: Option<u32>,
+    /// Address of a store for the tiles of a parity device among them (`-o tiles=s3://...`).
+    #[serde(default)]
+    pub tiles: Option<String>,
 }
 
 /// Unmount everything and forget that the devices hold a pool.

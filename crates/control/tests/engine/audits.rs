@@ -423,6 +423,69 @@ fn a_parity_device_is_made_for_a_loss() {
     assert!(note(&house).contains("up to 10 % may be lost"), "{}", note(&house));
 }
 
+/// `zpool create ... parity PATH`: refused before anything is made, and made with the pool.
+#[test]
+fn a_pool_is_created_with_its_parity_device() {
+    let house = House::new("parity-at-once");
+    let folder = |name: &str| {
+        std::fs::create_dir_all(house.folder.join(name)).unwrap();
+        format!("file://{}", house.folder.join(name).display())
+    };
+    let path = house.folder.join("parity.img");
+    let sized = |bytes| std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    let request = |device: &str| {
+        let mut request = house.create_request("tank", "none.img");
+        request.vdevs[0].devices = vec![device.into()];
+        let class = VdevClass::Parity;
+        request.vdevs.push(VdevSpec { class, kind: VdevKind::Plain, devices: vec![path.clone()] });
+        request
+    };
+    let create = |request: &PoolCreate, dry_run| {
+        house.create_pool(PoolCreate { dry_run, ..request.clone() }).map(drop).map_err(|refusal| refusal.code)
+    };
+    let is_empty = |name: &str| std::fs::read_dir(house.folder.join(name)).unwrap().next().is_none();
+
+    // Refusals come before the pool is made, by a dry run, too.
+    let on_store = request(&folder("objects"));
+    sized(1 << 20);
+    let small = house.create_pool(on_store.clone()).unwrap_err();
+    assert_eq!(small.code, Code::ParitySmall);
+    let needed: u64 = small.fields["needed"].parse().unwrap();
+    assert_eq!(create(&on_store, true), Err(Code::ParitySmall));
+    let on_file = request(&house.image("disk.img").display().to_string());
+    assert_eq!(create(&on_file, true), Err(Code::ParityStores));
+    let without =
+        PoolCreate { vdevs: on_store.vdevs[..1].to_vec(), loss_ppm: Some(20_000), ..on_store.clone() };
+    assert_eq!(create(&without, false), Err(Code::PropCreation));
+    let much = PoolCreate { loss_ppm: Some(900_000), ..on_store.clone() };
+    assert_eq!(create(&much, false), Err(Code::PropValue));
+    assert!(is_empty("objects"), "nothing was made");
+
+    // As large as it was told, and in use at once.
+    sized(needed);
+    assert_eq!(create(&on_store, true), Ok(()));
+    assert!(is_empty("objects"));
+    assert_eq!(create(&on_store, false), Ok(()));
+    assert!(note(&house).contains("up to 2 % may be lost"), "{}", note(&house));
+    house.host().call(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+
+    // It has the header of that pool: as with `zpool add`, -f takes it.
+    let wished = PoolCreate {
+        loss_ppm: Some(40_000),
+        tiles: Some(folder("far")),
+        temporary_name: Some("lake".into()),
+        ..request(&folder("others"))
+    };
+    assert_eq!(create(&request(&folder("others")), true), Err(Code::ParityForeign));
+    sized(192 << 20);
+    assert_eq!(create(&wished, false), Ok(()));
+    let pool = house.host().call(&caller(), PoolStatus { names: vec!["lake".into()] }).unwrap().remove(0);
+    let parity = pool.vdevs.into_iter().find(|vdev| vdev.class == VdevClass::Parity).unwrap();
+    let note = parity.note.unwrap();
+    assert!(note.contains("up to 4 % may be lost") && note.contains("/far"), "{note}");
+    house.export("lake", false).unwrap();
+}
+
 /// `zpool destroy` leaves the tiles for `zpool import -D`, and names their folder.
 #[test]
 fn tiles_of_a_destroyed_pool_are_named() {

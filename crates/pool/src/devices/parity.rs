@@ -439,28 +439,8 @@ impl Devices {
         path: &str,
         medium: &dyn Medium,
     ) -> Result<Creation<'static>> {
-        let least = u64::from(self.core.space.geometry().slot_size) * JOURNAL_SEGMENTS;
-        let bytes = medium.size().map_err(|error| Error::ParityUnusable {
-            pool: self.core.name(),
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-        let (part, most) = match wish.tiles {
-            None => (JOURNAL_PART, JOURNAL_MAX),
-            Some(_) => (JOURNAL_PART_AWAY, JOURNAL_MAX_AWAY),
-        };
-        let journal_bytes = (bytes / part).min(most).max(least);
-        let (pool, loss_ppm, is_away) = (self.core.identity.guid, wish.loss_ppm, wish.tiles.is_some());
-        let creation = Creation { pool, cells: 0, loss_ppm, journal_bytes, key: None, is_away };
-        let cells = self.stored_cells().max(1);
-        let planned = creation.fitting(bytes).filter(|planned| planned.cells >= cells);
-        planned.ok_or_else(|| {
-            // More, of which the journal is a part.
-            let content = Creation { cells, journal_bytes: least, ..creation }.bytes();
-            let with_part = (content - least).saturating_mul(part) / (part - 1);
-            let needed = (content.max(with_part) + 2 * PAYLOAD as u64).next_multiple_of(PAYLOAD as u64);
-            Error::ParitySmall { path: path.to_owned(), bytes, needed }
-        })
+        let (pool, slot_size) = (self.core.identity.guid, self.core.space.geometry().slot_size);
+        plan((&self.core.name(), pool), slot_size, self.stored_cells(), wish, path, medium)
     }
 
     /// Lets the pool live without its parity device. Content that it covered stays; tiles at a
@@ -950,8 +930,41 @@ impl Devices {
     }
 }
 
+/// The largest code for which a medium has room, if that is large enough for so many cells.
+pub(crate) fn plan(
+    (name, pool): (&str, PoolGuid),
+    slot_size: u32,
+    cells: u64,
+    wish: ParityWish<'_>,
+    path: &str,
+    medium: &dyn Medium,
+) -> Result<Creation<'static>> {
+    let least = u64::from(slot_size) * JOURNAL_SEGMENTS;
+    let bytes = medium.size().map_err(|error| Error::ParityUnusable {
+        pool: name.to_owned(),
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let (part, most) = match wish.tiles {
+        None => (JOURNAL_PART, JOURNAL_MAX),
+        Some(_) => (JOURNAL_PART_AWAY, JOURNAL_MAX_AWAY),
+    };
+    let journal_bytes = (bytes / part).min(most).max(least);
+    let (loss_ppm, is_away) = (wish.loss_ppm, wish.tiles.is_some());
+    let creation = Creation { pool, cells: 0, loss_ppm, journal_bytes, key: None, is_away };
+    let cells = cells.max(1);
+    let planned = creation.fitting(bytes).filter(|planned| planned.cells >= cells);
+    planned.ok_or_else(|| {
+        // More, of which the journal is a part.
+        let content = Creation { cells, journal_bytes: least, ..creation }.bytes();
+        let with_part = (content - least).saturating_mul(part) / (part - 1);
+        let needed = (content.max(with_part) + 2 * PAYLOAD as u64).next_multiple_of(PAYLOAD as u64);
+        Error::ParitySmall { path: path.to_owned(), bytes, needed }
+    })
+}
+
 /// Refuses a medium that holds a code already, unless `force`.
-pub fn check_parity(path: &str, medium: &dyn Medium, force: bool) -> Result<()> {
+pub(crate) fn check_parity(path: &str, medium: &dyn Medium, force: bool) -> Result<()> {
     if !force && ParityDevice::is_one(medium) {
         return Err(Error::ParityForeign { path: path.to_owned() });
     }

@@ -35,6 +35,7 @@ use steadfast_format::{
     medium,
 };
 use steadfast_intent_log::Log;
+use steadfast_por::parity::Medium;
 use steadfast_property::{Local, OwnerProperty};
 use steadfast_segment::{Geometry, Space};
 use steadfast_tree::{NodeCache, Options, Tree};
@@ -50,6 +51,7 @@ use crate::datasets::dataset::{CONTENT_COPIES, COPIES, COPIES_FEATURE, NewKey, Z
 use crate::datasets::owners;
 use crate::datasets::table::Table;
 use crate::devices::leaf::Leaf;
+use crate::devices::parity::{self, ParityWish};
 use crate::import::anchor::AnchorWish;
 use crate::memory::Memory;
 use steadfast_refs::blocks::{Dedup, MetaStore};
@@ -302,17 +304,7 @@ impl Pool {
         }
         spec.groups.iter().try_for_each(crate::devices::groups::check)?;
         spec.aux.logs.iter().try_for_each(check_log_group)?;
-        let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
-        // A column of a group may be smaller than a segment: a group of k data columns counts as if
-        // it were k times as large.
-        let smallest = spec.groups.iter().map(|group| {
-            let least = group.devices.iter().map(size).min().unwrap_or(0);
-            // Special devices are small beside the others, and do with fewer slots.
-            let share = if group.class == GroupClass::Special { SPECIAL_SHARE } else { 1 };
-            least.saturating_mul(u64::from(crate::devices::groups::data_columns(group)) * share)
-        });
-        let smallest = smallest.min().expect("a pool has a device");
-        let slot_size = medium::slot_size_for(smallest);
+        let slot_size = slot_size_of(&spec.groups);
         spec.aux.all().try_for_each(|handle| check_takes_slots(handle, slot_size))?;
         let geometry = Geometry { slot_size, unit: 1 << spec.ashift };
         let events = Arc::new(Events::new(Arc::clone(&env.clock)));
@@ -332,7 +324,6 @@ impl Pool {
             return Err(Error::LabelTooLong { pool: spec.name });
         }
 
-        let is_store = |handle: &DeviceHandle| !handle.device.character().appendable;
         let is_one_store = spec.groups.len() == 1
             && spec.groups.iter().all(|group| group.devices.len() == 1 && group.devices.iter().all(is_store));
         let guid = PoolGuid(env.random.nonzero_u64());
@@ -444,6 +435,39 @@ impl Pool {
         self.syncer.commit()?;
         self.devices.write_labels(PoolState::Active, Txg(1))
     }
+}
+
+fn is_store(handle: &DeviceHandle) -> bool {
+    !handle.device.character().appendable
+}
+
+/// Bytes of the slots of a pool of these groups.
+fn slot_size_of(groups: &[GroupHandles]) -> u32 {
+    let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
+    // A column of a group may be smaller than a segment: a group of k data columns counts as if it
+    // were k times as large.
+    let smallest = groups.iter().map(|group| {
+        let least = group.devices.iter().map(size).min().unwrap_or(0);
+        // Special devices are small beside the others, and do with fewer slots.
+        let share = if group.class == GroupClass::Special { SPECIAL_SHARE } else { 1 };
+        least.saturating_mul(u64::from(crate::devices::groups::data_columns(group)) * share)
+    });
+    medium::slot_size_for(smallest.min().expect("a pool has a device"))
+}
+
+/// Refuses a parity device that a new pool of these groups cannot have.
+pub fn check_new_parity(
+    name: &str,
+    groups: &[GroupHandles],
+    wish: ParityWish<'_>,
+    (path, medium): (&str, &dyn Medium),
+    force: bool,
+) -> Result<()> {
+    if !groups.iter().flat_map(|group| &group.devices).all(is_store) {
+        return Err(Error::ParityNoStores { pool: name.to_owned() });
+    }
+    parity::plan((name, PoolGuid(1)), slot_size_of(groups), 0, wish, path, medium)?;
+    parity::check_parity(path, medium, force)
 }
 
 /// Refuses a root dataset, or a log device, that needs a feature which is left out.

@@ -1,6 +1,6 @@
 //! `zpool add`.
 
-use crate::api::{Outcome, PoolAdd};
+use crate::api::{Outcome, PoolAdd, VdevSpec};
 use crate::caller::Caller;
 use crate::check::{check_loss, check_vdevs};
 use crate::engine::device_list::HandlesByClass;
@@ -12,25 +12,35 @@ use crate::stores;
 use steadfast_format::GroupClass;
 use steadfast_pool::{LOSS_PPM, OpenStore, ParityWish, TILES_ADDRESS_MAX as ADDRESS_MAX};
 
+/// Refuses wishes about a parity device that none can have, or that is not among the devices.
+/// Spells out the address of its tiles.
+pub(super) fn check_parity_wishes(
+    vdevs: &[VdevSpec],
+    loss_ppm: Option<u32>,
+    tiles: &mut Option<String>,
+) -> Result<(), Refusal> {
+    let wished = [("loss", loss_ppm.is_some()), ("tiles", tiles.is_some())];
+    for (property, _) in wished.iter().filter(|(_, is_there)| *is_there) {
+        if Engine::parity_of(vdevs).is_none() {
+            let what = format!("only a parity device takes {property}=, and none is among the devices");
+            return Err(Refusal::new(Code::PropCreation, what).with("property", property));
+        }
+    }
+    if let Some(address) = tiles {
+        let location = stores::location(address)?.to_string();
+        if location.len() > ADDRESS_MAX {
+            let what = format!("the address of the tiles has more than {ADDRESS_MAX} bytes");
+            return Err(Refusal::new(Code::StoreAddress, what));
+        }
+        *address = location;
+    }
+    check_loss(loss_ppm)
+}
+
 impl Verb for PoolAdd {
     fn check(&mut self) -> Result<(), Refusal> {
         check_vdevs(&self.vdevs, false)?;
-        let wished = [("loss", self.loss_ppm.is_some()), ("tiles", self.tiles.is_some())];
-        for (property, _) in wished.iter().filter(|(_, is_there)| *is_there) {
-            if Engine::parity_of(&self.vdevs).is_none() {
-                let what = format!("only a parity device takes {property}=, and none is among the devices");
-                return Err(Refusal::new(Code::PropCreation, what).with("property", property));
-            }
-        }
-        if let Some(address) = &self.tiles {
-            let location = stores::location(address)?.to_string();
-            if location.len() > ADDRESS_MAX {
-                let what = format!("the address of the tiles has more than {ADDRESS_MAX} bytes");
-                return Err(Refusal::new(Code::StoreAddress, what));
-            }
-            self.tiles = Some(location);
-        }
-        check_loss(self.loss_ppm)
+        check_parity_wishes(&self.vdevs, self.loss_ppm, &mut self.tiles)
     }
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {

@@ -12,12 +12,15 @@ use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
 use crate::engine::zfs::keys::{key_rules, secret};
 use crate::engine::zfs::parents::give;
+use crate::engine::zpool::add::check_parity_wishes;
 use crate::engine::{device_list, devices, mountpoints, refuse};
 use crate::refusal::{Code, Refusal};
 use crate::stores;
 use std::path::PathBuf;
 use steadfast_format::Feature;
-use steadfast_pool::{AuxHandles, CreateSpec, ImportSpec, NewName, ParityMedium, Pool};
+use steadfast_pool::{
+    AuxHandles, CreateSpec, ImportSpec, LOSS_PPM, NewName, OpenStore, ParityWish, Pool, check_new_parity,
+};
 use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
 
 /// Default of `ashift` on devices: an allocation unit of 4 KiB.
@@ -32,6 +35,7 @@ impl Verb for PoolCreate {
             check_pool_name(name).map_err(name_refusal)?;
         }
         check_vdevs(&self.vdevs, true)?;
+        check_parity_wishes(&self.vdevs, self.loss_ppm, &mut self.tiles)?;
         let creation = &[Change::AtCreation, Change::AtImport, Change::Anytime];
         let (features, others): (Properties, Properties) =
             std::mem::take(&mut self.properties).into_iter().partition(|(name, _)| name.starts_with(FEATURE));
@@ -94,15 +98,28 @@ impl Verb for PoolCreate {
         for other in logs.iter().chain(&spares).chain(&caches) {
             steadfast_pool::check_unoccupied(other, self.force).map_err(refuse::pool)?;
         }
+        let groups = device_list::groups(&self.vdevs, main);
+        let parity = Engine::parity_of(&self.vdevs);
+        let registers = engine.anchor_wish(None).registers.expect("those of this host");
+        let open = |address: &str| registers.tiles(address);
+        let wish = ParityWish {
+            loss_ppm: self.loss_ppm.unwrap_or(LOSS_PPM),
+            tiles: self.tiles.as_deref().map(|address| (address, &open as OpenStore<'_>)),
+        };
+        if let Some(path) = &parity {
+            let medium = engine.open_parity(&name, path)?;
+            check_new_parity(&self.name, &groups, wish, (path, &*medium), self.force)
+                .map_err(refuse::pool)?;
+        }
         if self.dry_run {
             return Ok(touched(&name));
         }
-        let parity = Engine::parity_of(&self.vdevs);
-        if let Some(path) = &parity {
-            check_parity(&self, path, &*engine.open_parity(&name, path)?)?;
-        }
         let anchor = engine.anchor_of(&self.vdevs);
-        let probed = stores::probe_new(&self.vdevs, anchor.path.is_some())?;
+        let mut probed = stores::probe_new(&self.vdevs, anchor.path.is_some())?;
+        // It names no object twice, so two hosts need no winner there.
+        if let Some(address) = &self.tiles {
+            probed.extend(stores::probe_one(address, true)?);
+        }
         let key = self.key.as_ref().map(|key| engine.new_key(key)).transpose()?;
         let left_out = left_out(self.no_features, &self.properties);
         let stored = |(name, _): &(&String, &String)| {
@@ -111,7 +128,7 @@ impl Verb for PoolCreate {
         let own = |(name, value): (&String, &String)| (name.clone(), value.clone());
         let spec = CreateSpec {
             name: self.name.clone(),
-            groups: device_list::groups(&self.vdevs, main),
+            groups,
             ashift,
             force: self.force,
             pool_props: self.properties.iter().filter(stored).map(own).collect(),
@@ -123,20 +140,20 @@ impl Verb for PoolCreate {
             memory: *engine.memory.read(),
         };
         let mut pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
+        if let Some(path) = &parity {
+            let added = engine.open_parity(&name, path).and_then(|medium| {
+                pool.devices().add_parity_for(wish, path, medium, self.force, false).map_err(refuse::pool)
+            });
+            added.map_err(|refusal| taken_back(&pool, refusal))?;
+        }
         if self.temporary_name.is_some() {
             pool = self.renamed(engine, pool, &paths, &name)?;
         }
         let held = engine.hold(pool, paths, altroot, listed);
         engine.post("pool_create", &held.pool, &name, &[]);
-        // The pool stands, with or without it.
-        let covered = parity.map(|path| {
-            let medium = engine.open_parity(&name, &path)?;
-            held.pool.devices().add_parity(&path, medium, self.force, false).map_err(refuse::pool)
-        });
         let given = give(&held, &name, caller);
         let mut outcome = engine.take(caller, &name, held, true)?;
         outcome.warnings.extend(given.err());
-        outcome.warnings.extend(covered.and_then(Result::err));
         outcome.warnings.extend(probed);
         Ok(outcome)
     }
@@ -148,13 +165,16 @@ fn default_ashift(vdevs: &[VdevSpec]) -> u8 {
     if devices.all(|device| stores::is_address(device)) { ASHIFT_STORES } else { ASHIFT_DEVICES }
 }
 
-/// Refuses a parity device that a new pool cannot have, before the pool is made.
-fn check_parity(create: &PoolCreate, path: &str, medium: &dyn ParityMedium) -> Result<(), Refusal> {
-    let main = create.vdevs.iter().filter(|vdev| matches!(vdev.class, VdevClass::Main | VdevClass::Special));
-    if !main.flat_map(|vdev| &vdev.devices).all(|device| stores::is_address(device)) {
-        return Err(refuse::pool(steadfast_pool::Error::ParityNoStores { pool: create.name.clone() }));
+/// Takes a new pool back because the parity device that it was to have failed.
+fn taken_back(pool: &Pool, mut refusal: Refusal) -> Refusal {
+    match pool.destroy() {
+        Ok(()) => refusal.what.push_str("; no pool was created"),
+        Err(error) => {
+            let why = format!("; the pool was created without it, and could not be destroyed: {error}");
+            refusal.what.push_str(&why);
+        }
     }
-    steadfast_pool::check_parity(path, medium, create.force).map_err(refuse::pool)
+    refusal
 }
 
 impl PoolCreate {
@@ -162,6 +182,8 @@ impl PoolCreate {
     fn renamed(&self, engine: &Engine, pool: Pool, paths: &[PathBuf], name: &str) -> Result<Pool, Refusal> {
         let guid = pool.guid().0;
         pool.export().map_err(refuse::pool)?;
+        // The parity device is one opener's alone.
+        drop(pool);
         let found = devices::open_pool(paths, guid, false)?;
         let spec = ImportSpec {
             new_name: Some(NewName { name: name.to_owned(), is_temporary: true }),
