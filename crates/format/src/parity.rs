@@ -17,6 +17,8 @@ const REKEYED: u32 = 2;
 const PLACED: u32 = 3;
 /// Version of a header whose tiles lie at a store.
 const AWAY: u32 = 4;
+/// Version of a header that counts recoveries under its map.
+const COUNTED: u32 = 5;
 
 /// The check in the bytes of a structure of this module, for the one that names it.
 ///
@@ -69,7 +71,7 @@ fn begin_of<'b>(
 /// |-----|-----|----------------|--------------------------------------------------------------|
 /// |   0 |   8 | magic          | `SFparity`                                                   |
 /// |   8 |  32 | check          | BLAKE3 of all that follows                                   |
-/// |  40 |   4 | version        | 1; 2 if next_map or slot_area is not zero; 3 if first_tiles is not; 4 with bit 1 of flags |
+/// |  40 |   4 | version        | 1; 2 if next_map or slot_area is not zero; 3 if first_tiles is not; 4 with bit 1 of flags; 5 if recoveries is not zero |
 /// |  44 |   4 | flags          | bit 0: root_key is zero, the key comes from the pool's own; bit 1: tiles lie at a store |
 /// |  48 |   8 | pool           | the pool                                                     |
 /// |  56 |   8 | sequence       | from 1; the copy with the greater one counts                 |
@@ -86,12 +88,12 @@ fn begin_of<'b>(
 /// | 180 |  32 | journal_prev   | check of the record before journal_tail; random at first     |
 /// | 212 |   8 | next_map       | map of the code that is being made in the other area; 0: none |
 /// | 220 |   4 | slot_area      | area of the slots of map: 0 before the tags, 1 behind them; 0 if first_tiles is not |
-/// | 224 |   4 | first_tiles    | version 3 and 4: tiles for which area 0 has room, or 0, and so are those behind |
+/// | 224 |   4 | first_tiles    | version 3 to 5: tiles for which area 0 has room, or 0, and so are those behind |
 /// | 228 |   4 | next_loss_ppm  | like loss_ppm, of next_map; 0 without it                     |
 /// | 232 |   4 | next_tiles     | tiles of next_map; 0 without it                              |
 /// | 236 |   8 | slots_at       | where the slots of map begin, a multiple of 4,096            |
 /// | 244 |   8 | next_slots_at  | where those of next_map begin; 0 without it                  |
-/// | 252 |   4 | reserved       | zero                                                         |
+/// | 252 |   4 | recoveries     | recoveries under map that found cells missing or wrong       |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParityHeader {
     /// Pool.
@@ -128,6 +130,8 @@ pub struct ParityHeader {
     pub places: Option<ParityPlaces>,
     /// The tiles lie at a store, which a [`ParityTileStore`] names.
     pub is_away: bool,
+    /// Recoveries under this map that found cells missing or wrong.
+    pub recoveries: u32,
 }
 
 /// Places of codes on a parity device.
@@ -185,7 +189,7 @@ impl ParityHeader {
             ("next_tiles", 232, 4),
             ("slots_at", 236, 8),
             ("next_slots_at", 244, 8),
-            ("reserved", 252, 4),
+            ("recoveries", 252, 4),
         ],
         &[],
     );
@@ -201,6 +205,7 @@ impl ParityHeader {
         assert!(self.root_key != Some([0; 32]), "a key is not zero");
         assert!(self.next_map != Some(0) && self.next_map != Some(self.map) && self.slot_area <= 1);
         let version = match (self.places, self.next_map, self.slot_area) {
+            _ if self.recoveries != 0 => COUNTED,
             _ if self.is_away => AWAY,
             (Some(_), ..) => PLACED,
             (None, None, 0) => VERSION,
@@ -223,8 +228,8 @@ impl ParityHeader {
         let next = places.next.unwrap_or(none);
         out.u32("first_tiles", places.first_tiles).u32("next_loss_ppm", next.loss_ppm);
         out.u32("next_tiles", next.tiles).u64("slots_at", places.slots_at);
-        out.u64("next_slots_at", next.slots_at);
-        seal(out.reserved().finish(), hash)
+        out.u64("next_slots_at", next.slots_at).u32("recoveries", self.recoveries);
+        seal(out.finish(), hash)
     }
 
     /// True if places belong to such a header.
@@ -245,9 +250,10 @@ impl ParityHeader {
     /// # Errors
     /// The bytes are no header, or not one that this version writes.
     pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityHeader, DecodeError> {
-        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, AWAY)?;
+        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, COUNTED)?;
         let flags = from.u32("flags");
-        if flags & !(DERIVED | AT_STORE) != 0 || (flags & AT_STORE != 0) != (version == AWAY) {
+        let is_away = flags & AT_STORE != 0;
+        if flags & !(DERIVED | AT_STORE) != 0 || version < COUNTED && is_away != (version == AWAY) {
             return Err(from.refuse("flags", flags));
         }
         let (pool, sequence, cells) = (PoolGuid(from.u64("pool")), from.u64("sequence"), from.u64("cells"));
@@ -259,12 +265,11 @@ impl ParityHeader {
         let (next_map, slot_area) = (from.u64("next_map"), from.u32("slot_area"));
         let (first_tiles, next_loss_ppm) = (from.u32("first_tiles"), from.u32("next_loss_ppm"));
         let (next_tiles, slots_at) = (from.u32("next_tiles"), from.u64("slots_at"));
-        let next_slots_at = from.u64("next_slots_at");
-        from.reserved()?;
+        let (next_slots_at, recoveries) = (from.u64("next_slots_at"), from.u32("recoveries"));
         let next = NextParity { loss_ppm: next_loss_ppm, tiles: next_tiles, slots_at: next_slots_at };
         let next =
             (next_map != 0 || next != NextParity { loss_ppm: 0, tiles: 0, slots_at: 0 }).then_some(next);
-        let is_placed = version == PLACED || version == AWAY && first_tiles != 0;
+        let is_placed = version == PLACED || version >= AWAY && first_tiles != 0;
         let places = is_placed.then_some(ParityPlaces { first_tiles, slots_at, next });
         let is_plain = (next_map, slot_area) == (0, 0);
         let beyond = u64::from(first_tiles | next_loss_ppm | next_tiles) | slots_at | next_slots_at;
@@ -282,6 +287,7 @@ impl ParityHeader {
             ("slot_area", u64::from(slot_area), slot_area <= 1),
             ("version", u64::from(version), version >= PLACED || is_plain == (version == VERSION)),
             ("first_tiles", beyond, is_placed || beyond == 0),
+            ("recoveries", u64::from(recoveries), (recoveries != 0) == (version == COUNTED)),
             ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
         ] {
             if !is_right {
@@ -306,7 +312,8 @@ impl ParityHeader {
             next_map: (next_map != 0).then_some(next_map),
             slot_area,
             places,
-            is_away: version == AWAY,
+            is_away,
+            recoveries,
         };
         match places {
             Some(places) if !header.are_right(places) => Err(from.refuse("first_tiles", beyond)),
@@ -812,6 +819,7 @@ mod tests {
             slot_area: 0,
             places: None,
             is_away: false,
+            recoveries: 0,
         };
         let next = NextParity { loss_ppm: 5_000, tiles: 2, slots_at: 3 * 4096 };
         let places = ParityPlaces { first_tiles: 1, slots_at: 2 * 4096, next: None };
@@ -826,6 +834,9 @@ mod tests {
             ParityHeader { is_away: true, ..header.clone() },
             ParityHeader { is_away: true, slot_area: 1, ..header.clone() },
             ParityHeader { is_away: true, next_map: Some(4), places: placed, ..header.clone() },
+            ParityHeader { recoveries: 1, ..header.clone() },
+            ParityHeader { recoveries: 2, is_away: true, ..header.clone() },
+            ParityHeader { recoveries: u32::MAX, next_map: Some(4), places: placed, ..header.clone() },
             header.clone(),
         ] {
             let bytes = header.encode(sum);

@@ -13,7 +13,7 @@ use steadfast_env::Env;
 use steadfast_format::SegmentId;
 use steadfast_format::object_names;
 use steadfast_format::parity::{ParityHeader, ParitySegment};
-use steadfast_por::parity::{Creation, Error, Medium, ParityDevice, Search, Stage};
+use steadfast_por::parity::{Creation, Error, Medium, ParityDevice, RECOVERIES_MAX, Search, Stage};
 use steadfast_por::{CellId, Map, PAYLOAD, Rekey, rekey};
 
 use crate::covered::{World, interrupted, place};
@@ -139,6 +139,39 @@ fn the_third_code_lies_where_the_first_one_did() {
         world.put(20 + turn as u64, 90 * PAYLOAD);
         world.pass();
     }
+}
+
+/// Attack 16: each recovery that found something tells the store a bit. They are counted across
+/// openings, and 1,024 of them use a map up.
+#[test]
+fn recoveries_are_counted_until_the_code_is_made_anew() {
+    let mut world = three(48);
+    (1..=6).for_each(|id| _ = world.put(id, 90 * PAYLOAD));
+    world.pass();
+    let recoveries = |world: &World| world.parity.read().unwrap().figures().recoveries;
+    let is_pass_due = |world: &World| world.parity.read().unwrap().is_pass_due();
+    let is_used_up = |world: &World| world.parity.read().unwrap().figures().is_map_used_up();
+    // Nothing is missing: it tells nothing.
+    world.repair();
+    assert!(recoveries(&world) == 0 && !is_pass_due(&world));
+    for turn in 1..=2 {
+        world.drop_object(turn);
+        assert_eq!(world.repair().restored, [SegmentId(turn)]);
+        assert!(u64::from(recoveries(&world)) == turn && is_pass_due(&world));
+        world.pass();
+        assert!(u64::from(world.header().recoveries) == turn && !is_pass_due(&world));
+        world.reopen();
+        assert_eq!(u64::from(recoveries(&world)), turn);
+    }
+    for _ in 2..RECOVERIES_MAX {
+        assert!(!is_used_up(&world));
+        world.parity.write().unwrap().note_repair(false);
+    }
+    assert!(is_used_up(&world));
+    world.rekey(None);
+    assert!(recoveries(&world) == 0 && world.header().recoveries == 0);
+    world.reopen();
+    assert!(recoveries(&world) == 0 && !is_used_up(&world));
 }
 
 /// More is lost than the code covers. Behind a re-key the rest is covered, audits are held again,

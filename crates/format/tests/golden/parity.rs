@@ -33,6 +33,7 @@ fn parity_devices() {
         slot_area: 0,
         places: None,
         is_away: false,
+        recoveries: 0,
     };
     let derived = ParityHeader { root_key: None, ..header.clone() };
     let rekeyed = ParityHeader { next_map: Some(0x0708), slot_area: 1, ..header.clone() };
@@ -40,12 +41,14 @@ fn parity_devices() {
     let places = ParityPlaces { first_tiles: 1695, slots_at: 0x0102_3000, next: Some(next) };
     let placed = ParityHeader { next_map: Some(0x0708), places: Some(places), ..header.clone() };
     let away = ParityHeader { is_away: true, ..header.clone() };
+    let counted = ParityHeader { recoveries: 0x0304, ..header.clone() };
     for (name, header) in [
         ("parity_header", header),
         ("parity_header_derived", derived),
         ("parity_header_rekeyed", rekeyed),
         ("parity_header_placed", placed),
         ("parity_header_away", away),
+        ("parity_header_counted", counted),
     ] {
         let bytes = header.encode(check);
         golden(name, "Parity header", &bytes, |page| {

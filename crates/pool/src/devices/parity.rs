@@ -818,11 +818,12 @@ impl Devices {
     }
 
     /// True if the code should be made anew behind this recovery: a store that saw which cells did
-    /// not come back may know which cells share a tile. Or if that was begun, and has not ended.
+    /// not come back may know which cells share a tile, and one that saw many recoveries, too. Or
+    /// if that was begun, and has not ended.
     #[must_use]
     pub fn is_rekey_due(&self, recovered: &Recovered) -> bool {
-        let is_begun = |code: &SharedParity| reading(code).rekey_stage().is_some();
-        !recovered.lost.is_empty() || self.code().is_ok_and(|(_, code)| is_begun(&code))
+        let is_due = |code: &ParityDevice| code.rekey_stage().is_some() || code.figures().is_map_used_up();
+        !recovered.lost.is_empty() || self.code().is_ok_and(|(_, code)| is_due(&reading(&code)))
     }
 
     /// True if a recovery named lost cells since the pool was imported, or as it was, and the code

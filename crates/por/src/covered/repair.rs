@@ -73,12 +73,16 @@ pub fn repair(
         match round(&snapshot, &covers, env, limits, &mut done, &mut repair, watch) {
             Ok(true) => {}
             Ok(false) => {
-                first.parity_mut().note_repair(!repair.from_code.is_complete());
-                break Ok(repair);
+                break Ok(());
             }
             Err(error) => break Err(error),
         }
     };
+    // [por.24]
+    let is_whole = repair.from_code.is_complete();
+    if !is_whole || repair.from_journal + repair.from_code.recovered != 0 {
+        first.parity_mut().note_repair(outcome.is_ok() && !is_whole);
+    }
     // Those that could not leave the code before can leave it now.
     for (store, cover) in covers.values() {
         // A delete that was told to wait holds the lock until it is on the list.
@@ -90,7 +94,7 @@ pub fn repair(
             store.delete_segments(&waiting).map_err(|source| Error::Store { source })?;
         }
     }
-    outcome
+    outcome.map(|()| repair)
 }
 
 /// Recovers, and puts back as many segments as memory holds. True if there are more.

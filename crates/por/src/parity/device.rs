@@ -16,6 +16,7 @@ use super::bodies::Bodies;
 use super::contents::{Code, Contents, Entry, Next, Stored};
 use super::creation::{Creation, inner_creation};
 use super::error::{Error, Result};
+use super::figures::{Figures, NextFigures};
 use super::flusher::Flusher;
 use super::geometry::{BLOCK, Geometry, record_size};
 use super::medium::Medium;
@@ -40,44 +41,6 @@ pub struct Standing {
     pub position: u64,
 }
 
-/// Figures of a parity device.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Figures {
-    /// Cells that the code covers, and that it is made for.
-    pub cells: u64,
-    /// Cells that the code is made for.
-    pub planned: u64,
-    /// Cells in a million that may be lost.
-    pub loss_ppm: u32,
-    /// Tiles.
-    pub tiles: u32,
-    /// Bytes of the journal's ring, and of records in it.
-    pub journal_size: u64,
-    /// Bytes of records in it.
-    pub journal_used: u64,
-    /// Number of the last pass.
-    pub generation: u64,
-    /// A step of a pass is running.
-    pub is_step_running: bool,
-    /// Segments that the code covers.
-    pub segments: u64,
-    /// Bytes of the whole device.
-    pub bytes: u64,
-    /// The code that is being made anew, under another map.
-    pub next: Option<NextFigures>,
-}
-
-/// Figures of a code that is being made.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct NextFigures {
-    /// Tiles that are made, and that it will have.
-    pub made: u32,
-    /// Tiles that it will have.
-    pub tiles: u32,
-    /// Cells in a million that may be lost then.
-    pub loss_ppm: u32,
-}
-
 /// An opened parity device.
 pub struct ParityDevice {
     /// Contents at the end of the journal.
@@ -96,6 +59,8 @@ pub struct ParityDevice {
     pub(super) wish: Option<Wish>,
     /// A repair named lost cells, and the code was not made anew since.
     pub(super) owes_rekey: bool,
+    /// Recoveries that found something, and that the header does not count yet.
+    pub(super) recoveries: u32,
     /// Segments that left the code, each with the pass that took it out.
     pub(super) released: Vec<(ParitySegment, u64)>,
     /// Root after the last pass.
@@ -194,6 +159,7 @@ impl ParityDevice {
             slot_area: 0,
             places: None,
             is_away: store.is_some(),
+            recoveries: 0,
         };
         root_key.zeroize();
         // No copy of a former header may be newer than the new one.
@@ -314,6 +280,7 @@ impl ParityDevice {
             passing: None,
             wish: None,
             owes_rekey: false,
+            recoveries: 0,
             released: Vec::new(),
             root: [0; 32],
             end: header.journal_tail,
@@ -436,6 +403,7 @@ impl ParityDevice {
             is_step_running: self.is_step_running(),
             segments: self.now.segments.len() as u64,
             bytes: self.now.source.geometry.size_for(&self.header),
+            recoveries: self.header.recoveries.saturating_add(self.recoveries),
             next: self.now.next.as_ref().map(|next| {
                 let tiles = next.code.slots.tiles;
                 let unmade = u32::try_from(next.code.unmade().count()).expect("tiles have four bytes");

@@ -62,6 +62,9 @@
 //!     root is committed whose pass is behind each header with which that head was there. The pool
 //!     refuses a device of an older pass, so each copy that it takes has all of its tiles.
 //!     `TileStore::tend`, test: `a_device_put_back_within_a_pass_finds_its_tiles`
+//! [por.24] A recovery that found cells missing or wrong is counted by the header of the next pass,
+//!     and is a reason for one. A code under another map begins with none.
+//!     test: `recoveries_are_counted_until_the_code_is_made_anew`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -73,7 +76,8 @@
 //! ## Another map
 //! *Re-key*: makes a second code of the same cells under another map, in the other area of slots.
 //! A recovery that did not give back everything shows the store which cells share a tile; behind a
-//! re-key that tells nothing. Decision 0238.
+//! re-key that tells nothing. Decision 0238. A recovery that gave everything back tells that no
+//! tile lost too much: [`RECOVERIES_MAX`] of these are borne under one map. Decision 0289.
 //! ```text
 //! [begin_rekey, pass]→ named by the header ─[tiles, round by round]→ complete ─[pass]→ the code
 //! ```
@@ -88,6 +92,7 @@ mod contents;
 mod creation;
 mod device;
 mod error;
+mod figures;
 mod flusher;
 mod geometry;
 mod medium;
@@ -101,8 +106,9 @@ mod tags;
 pub use bodies::Bodies;
 pub(crate) use bodies::{CELLS, MORE, SEALED, STAMP, name_of};
 pub use creation::Creation;
-pub use device::{Figures, NextFigures, ParityDevice, Standing, tags_of};
+pub use device::{ParityDevice, Standing, tags_of};
 pub use error::{Error, Result};
+pub use figures::{Figures, NextFigures, RECOVERIES_MAX};
 pub use flusher::Flusher;
 pub use medium::Medium;
 pub use pass::{Heads, Pass};

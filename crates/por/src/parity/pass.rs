@@ -202,7 +202,8 @@ impl ParityDevice {
     pub fn is_pass_due(&self) -> bool {
         let size = self.now.source.geometry.journal_size;
         let room = self.came_in.saturating_add(self.came_in / 4).clamp(size / 4, size / 2);
-        self.is_passing() || self.journal_bytes() > size - room
+        // [por.24]
+        self.is_passing() || self.journal_bytes() > size - room || self.recoveries != 0
     }
 
     /// True if a pass has begun and is not over.
@@ -386,12 +387,15 @@ impl ParityDevice {
             left_out: other.map(|next| next.left_out.clone()).unwrap_or_default(),
         };
         let manifest = manifest.encode(hash);
+        // [por.24]
+        header.recoveries = if is_switch { 0 } else { header.recoveries.saturating_add(self.recoveries) };
+        let recoveries = self.recoveries;
         header.sequence += 1;
         header.manifest_area = 3 - header.manifest_area;
         (header.manifest_len, header.manifest_check) = (manifest.len() as u64, check_of(&manifest));
         (header.journal_tail, header.journal_prev) = (passing.end, passing.check);
         let has_begun = matches!(passing.change, Change::Begin(_));
-        End { end: passing.end, header, manifest, tags, next, is_switch, has_begun }
+        End { end: passing.end, header, manifest, tags, next, is_switch, has_begun, recoveries }
     }
 
     /// Objects at the store of the tiles that are needed now.
@@ -416,10 +420,12 @@ impl ParityDevice {
     }
 
     fn end_pass(&mut self, ended: End) -> Pass {
-        let End { end, header, mut next, is_switch, has_begun, .. } = ended;
+        let End { end, header, mut next, is_switch, has_begun, recoveries, .. } = ended;
         let before = self.body_names();
         assert_eq!(header.sequence, self.header.sequence + 1, "[por.18]: one step at a time");
         self.header = header;
+        // One may have ended since.
+        self.recoveries -= recoveries;
         // Those of the manifest, which has them in memory's order.
         let passing = self.passing.take();
         let mut segments = passing.map(|passing| passing.segments).unwrap_or_default();

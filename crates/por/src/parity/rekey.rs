@@ -125,9 +125,10 @@ impl ParityDevice {
         }
     }
 
-    /// A repair has ended, and named cells as lost or did not.
+    /// A repair found cells missing or wrong, and named some of them as lost or did not.
     pub fn note_repair(&mut self, has_lost: bool) {
         self.owes_rekey |= has_lost;
+        self.recoveries = self.recoveries.saturating_add(1);
     }
 
     /// True if a repair of this opening named lost cells, and the code was not made anew since.

@@ -168,6 +168,8 @@ pub(super) struct End {
     pub next: Option<Next>,
     pub is_switch: bool,
     pub has_begun: bool,
+    /// Recoveries that the header counts, and the former one did not.
+    pub recoveries: u32,
 }
 
 impl Step {

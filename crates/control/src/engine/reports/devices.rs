@@ -56,6 +56,10 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
                     note.push_str(&format!(" (for up to {} %)", percent(next.loss_ppm)));
                 }
             }
+            if figures.is_map_used_up() {
+                let seen = figures.recoveries;
+                note.push_str(&format!(", {seen} recoveries by this code: make another by `steadfast audit rekey`"));
+            }
             match &parity.tiles {
                 None => {}
                 Some((address, None)) => note.push_str(&format!(", tiles at {address}")),
