@@ -433,6 +433,10 @@ codes! {
         "`steadfast store clean -n {store}` counts the objects and removes none.";
     StoreBudget "STORE-BUDGET" "At 80 % of a budget, work that only costs waits: scrub, rebalance, trim, cleaning beyond need, the search for damaged files; where `egressbudget` is reached, reading ahead too. Programs read and write as before, beyond 100 % too."
         "Wait until the day or month turns (UTC), or raise the budget: `zpool set {property}=VALUE {pool}`; `none` removes it.";
+    TileLost "TILE-LOST" "A tile of the parity is missing at its store, or has other bytes than were written. Passes wait for it, so the journal fills; then new objects are not covered, and deletes wait. Nothing of the content is lost by that."
+        "`steadfast audit recover {pool}` brings it back, from the parity device.";
+    ObjectsStay "OBJECTS-STAY" "Objects that nothing needs any more are still in the code, and take their room at the store and in the parity device. An object that cannot be read leaves the code when it can be, and is tried again by itself; one that is lost, or has other bytes, when a recovery has put it back."
+        "If it stays so, `steadfast audit recover {pool}` puts back what is lost, and lets it go.";
     TilesLeft "TILES-LEFT" "Objects that only a parity device needs stay at the store of its tiles, where space is paid for."
         "If nobody needs them any more, type `steadfast store clean -f '{store}'`.";
     StoreFailed "STORE-FAILED" "A store of objects refused a request, or could not be reached."

@@ -106,9 +106,9 @@ pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_device::{Obstacle, Outage, Presence};
 pub use steadfast_format::{LogOut, ParityStanding, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
-pub use steadfast_por::OpenStore;
 pub use steadfast_por::agent;
 pub use steadfast_por::parity::Medium as ParityMedium;
+pub use steadfast_por::{OpenStore, TilesStatus};
 /// Most bytes of the address of the store of a parity's tiles.
 pub const TILES_ADDRESS_MAX: usize = steadfast_format::parity::ParityTileStore::ADDRESS_MAX;
 pub use steadfast_refs::ddt::SharingInfo;

@@ -72,6 +72,7 @@ mod special;
 mod split;
 mod streams;
 mod sync_property;
+mod tiles;
 mod trips;
 mod uneven;
 mod wide;

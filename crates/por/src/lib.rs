@@ -77,4 +77,4 @@ pub use kernel::Kernel;
 pub use recover::{Recovered, Recovery};
 pub use tag::{Proven, TagKeys};
 pub use tile::{Batch, Tile};
-pub use tile_store::{OpenStore, TileStore, TilesPlace, tile_store};
+pub use tile_store::{OpenStore, TileStore, TilesPlace, TilesStatus, tile_store};

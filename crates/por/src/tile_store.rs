@@ -154,6 +154,32 @@ impl fmt::Display for TilesPlace {
     }
 }
 
+/// Tiles at a store, as status tells of them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TilesStatus {
+    /// Address of the store.
+    pub address: String,
+    /// Why the store did not do what it was asked last. Passes wait for it.
+    pub trouble: Option<String>,
+    /// A tile that the store does not have, or has with other bytes. Passes wait for it.
+    pub lost: Option<u32>,
+    /// Objects that wait to be deleted.
+    pub stale: u64,
+    /// Those of them that the store lost: they hold room of the inner code until a repair.
+    pub held: u64,
+    /// Those of them that could not leave the inner code at the last try, and why the last one
+    /// could not.
+    pub staying: Option<(u64, String)>,
+}
+
+impl TilesStatus {
+    /// True if passes wait.
+    #[must_use]
+    pub fn holds_up(&self) -> bool {
+        self.trouble.is_some() || self.lost.is_some()
+    }
+}
+
 /// The store of a parity device's tiles, if they lie at one.
 #[must_use]
 pub fn tile_store(parity: &ParityDevice) -> Option<Arc<TileStore>> {
@@ -317,33 +343,15 @@ impl TileStore {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).figures().loss_ppm
     }
 
-    /// Why passes wait: the store did not do what it was asked last, or lost a tile.
+    /// How it stands with the tiles there.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    pub fn status(&self) -> TilesStatus {
         let state = self.state();
-        let lost = |tile| format!("tile {tile} is missing there, or has other bytes");
-        let failed = |why| format!("objects that are to go, and stay: {} ({why})", state.failed.len());
-        let failed = state.failed_why.as_ref().filter(|_| !state.failed.is_empty()).map(failed);
-        state.lost.map(lost).or_else(|| state.trouble.clone()).or(failed)
-    }
-
-    /// True if a pass could not read a tile, and no recovery brought it back since.
-    #[must_use]
-    pub fn has_lost(&self) -> bool {
-        self.state().lost.is_some()
-    }
-
-    /// Objects that wait to be deleted.
-    #[must_use]
-    pub fn stale(&self) -> usize {
-        let state = self.state();
-        state.stale.len() + state.failed.len() + state.left.len() + state.held.len()
-    }
-
-    /// Those of them that the store lost: they hold room of the inner code until a repair.
-    #[must_use]
-    pub fn held(&self) -> usize {
-        self.state().held.len()
+        let (failed, held) = (state.failed.len() as u64, state.held.len() as u64);
+        let staying = state.failed_why.clone().filter(|_| failed > 0).map(|why| (failed, why));
+        let stale = (state.stale.len() + state.left.len()) as u64 + failed + held;
+        let (trouble, lost) = (state.trouble.clone(), state.lost);
+        TilesStatus { address: self.place.address.clone(), trouble, lost, stale, held, staying }
     }
 
     /// Notes how the store did.
@@ -435,17 +443,17 @@ impl TileStore {
                 return Ok(true);
             }
             read += usize::from(known.is_some());
-            let left = self.noted(self.let_leave(name, known));
+            let left = self.let_leave(name, known);
             {
                 let state = &mut *self.state();
                 state.stale.remove(&name);
                 state.failed.retain(|(failed, _)| *failed != name);
-                if left.is_err() {
+                if let Err(error) = &left {
                     state.failed.push_back((name, after));
-                    state.failed_why = state.trouble.clone();
+                    state.failed_why = Some(error.to_string());
                 }
             }
-            left?;
+            left.map_err(|source| Error::TileStore { source })?;
             self.note_left(name, after);
         }
         Ok(false)

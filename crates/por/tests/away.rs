@@ -402,7 +402,7 @@ fn a_store_of_tiles_that_is_away_holds_up_no_writer() {
         world.put(id, 20);
     }
     assert!(matches!(world.pass(), Err(Error::TileStore { .. })));
-    assert!(world.bodies().trouble().is_some_and(|trouble| trouble.contains("does not answer")));
+    assert!(world.bodies().status().trouble.is_some_and(|trouble| trouble.contains("does not answer")));
     let uncovered: Vec<u64> = world
         .written
         .iter()
@@ -416,7 +416,7 @@ fn a_store_of_tiles_that_is_away_holds_up_no_writer() {
 
     world.is_away.store(false, Ordering::Relaxed);
     world.pass().unwrap();
-    assert_eq!(world.bodies().trouble(), None);
+    assert_eq!(world.bodies().status().trouble, None);
     world.covered.resume_deletes().unwrap();
     assert!(!world.covered.is_covered(2.into_id()));
     for id in uncovered {
@@ -470,11 +470,11 @@ fn a_stale_tile_that_was_lost_goes_with_a_repair() {
     assert!(world.tiles.remove(&before[1]), "the former code is there still");
     world.tend();
     let covered = |world: &World| world.bodies().inner().read().unwrap().segments().count();
-    assert_eq!((world.bodies().held(), covered(&world), world.tiles.names().len()), (1, 4, 3));
+    assert_eq!((world.bodies().status().held, covered(&world), world.tiles.names().len()), (1, 4, 3));
     let mended = mend(&world.parity, &Env::seeded(1), 1 << 30, &stop, &mut |_, _| ()).unwrap().unwrap();
     assert!(mended.from_code.is_complete(), "{mended:?}");
     world.tend();
-    assert_eq!((world.bodies().held(), covered(&world), world.tiles.names().len()), (0, 3, 3));
+    assert_eq!((world.bodies().status().held, covered(&world), world.tiles.names().len()), (0, 3, 3));
 }
 
 /// Counts the requests of a kind that are under way at once.
@@ -648,10 +648,10 @@ fn a_pass_that_lacks_a_tile_tries_that_one_alone() {
         assert!(matches!(step(&world), Err(Error::TileDamaged(_))));
         assert_eq!((world.asked(), world.tiles.names().len()), ([1, 0], there));
     }
-    assert!(world.bodies().has_lost());
+    assert!(world.bodies().status().lost.is_some());
     assert!(world.tiles.create(lost, &bytes).unwrap());
     assert!(step(&world).unwrap().is_none());
-    assert_eq!((world.asked(), world.bodies().has_lost()), ([1, 1], false));
+    assert_eq!((world.asked(), world.bodies().status().lost.is_some()), ([1, 1], false));
     world.pass().unwrap();
     // Records that came meanwhile.
     world.pass().unwrap();
@@ -688,7 +688,7 @@ fn stale_tiles_go_together() {
     // They stand for those of a code that was made anew.
     *world.unreadable.lock().unwrap() = Some(names[0].clone());
     bodies.retire(&mut names[..20].iter().map(|name| id_of(name)), pass);
-    assert!(tend(false).is_err() && bodies.trouble().is_some());
+    assert!(tend(false).is_err() && bodies.status().staying.is_some() && !bodies.status().holds_up());
     assert!(tend(false).unwrap(), "others leave");
     // The rest of them, and the first one again.
     assert!(tend(false).is_err());
@@ -701,21 +701,21 @@ fn stale_tiles_go_together() {
         world.asked();
         let tended = tend(false).ok();
         assert_eq!(
-            (tended, bodies.held(), world.asked()),
+            (tended, bodies.status().held, world.asked()),
             (Some(false), 0, [0, 0]),
             "they wait, and are not lost"
         );
     }
     assert!(tend(true).is_err());
     assert_eq!((world.tiles.names().len(), generation()), (1, before + 2), "a full journal takes a pass");
-    assert!(bodies.trouble().is_some_and(|why| why.contains("and stay: 1 (")), "{:?}", bodies.trouble());
+    assert!(bodies.status().staying.is_some_and(|(count, _)| count == 1), "{:?}", bodies.status());
     *world.unreadable.lock().unwrap() = None;
     // The pool is another's when the pass of the inner code has ended.
     let mut answers = [true, false].into_iter();
     assert!(!bodies.tend(pass, pass, &heads, &mut || answers.next().unwrap()).unwrap());
     assert_eq!((world.tiles.names().len(), generation()), (1, before + 3));
     assert!(!tend(true).unwrap());
-    assert_eq!((world.tiles.names().len(), generation(), bodies.trouble()), (0, before + 3, None));
+    assert_eq!((world.tiles.names().len(), generation(), bodies.status().staying), (0, before + 3, None));
     assert_eq!(asked.load(Ordering::Relaxed), 5, "also where an object leaves and is deleted in one look");
     assert_eq!(copies.load(Ordering::Relaxed), 0, "all names are known");
 }
@@ -745,7 +745,7 @@ fn an_inner_code_that_takes_nothing_stops_puts_and_no_deletes() {
         assert!(tend(&world.parity, 9, &mut || true).is_err());
         assert_eq!((world.asked()[1], world.tiles.names().len()), (0, there));
     }
-    assert!(bodies.trouble().is_some(), "status tells why");
+    assert!(bodies.status().trouble.is_some(), "status tells why");
     // An object that the inner code never had.
     let foreign = object_names::segment(SegmentId(7));
     let folder = world.tiles.names()[0].split("/seg/").next().unwrap().to_owned();
@@ -811,7 +811,7 @@ fn deletes_that_fail_come_later() {
     device.pass().unwrap();
     tended(&device);
     assert_eq!(world.tiles.names().len(), 4, "old and new ones");
-    assert!(tile_store(&device).unwrap().trouble().is_some());
+    assert!(tile_store(&device).unwrap().status().trouble.is_some());
     deletes.store(false, Ordering::Relaxed);
     given.add(&mut device, 6, 9 * PAYLOAD).unwrap();
     device.pass().unwrap();

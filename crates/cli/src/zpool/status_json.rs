@@ -8,7 +8,9 @@ use crate::json::{self, FLAT_VDEVS, Numbers};
 use crate::options::Parsed;
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{Health, PoolReport, TrimReport, TrimState, VdevClass, VdevKind, VdevReport};
+use steadfast_control::api::{
+    Health, PoolReport, TilesReport, TrimReport, TrimState, VdevClass, VdevKind, VdevReport,
+};
 
 pub(super) fn as_json(pools: &[PoolReport], parsed: &Parsed, scripts: &Scripts) -> String {
     let numbers = Numbers::of(parsed);
@@ -276,6 +278,27 @@ impl Form<'_> {
         }
         if let Some(note) = &vdev.note {
             entry["note"] = json!(note);
+        }
+        if let Some(tiles) = &vdev.tiles {
+            entry["tiles"] = self.tiles(tiles);
+        }
+        entry
+    }
+
+    /// Ours: tiles of a parity device at a store.
+    fn tiles(&self, tiles: &TilesReport) -> Value {
+        let TilesReport { store, trouble, lost, to_delete, gone, staying } = tiles;
+        let mut entry = json!({ "store": store });
+        let counts =
+            [("objects_to_delete", *to_delete), ("objects_gone", *gone), ("objects_staying", *staying)];
+        for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            entry[name] = self.numbers.raw(count);
+        }
+        if let Some(tile) = lost {
+            entry["lost_tile"] = self.numbers.raw(u64::from(*tile));
+        }
+        if let Some(trouble) = trouble {
+            entry["trouble"] = json!(trouble);
         }
         entry
     }

@@ -137,8 +137,28 @@ pub struct VdevReport {
     /// Progress of its initialization; `None` if it has no slots.
     #[serde(default)]
     pub initialize: Option<TrimReport>,
+    /// Tiles of a parity device, if they lie at a store.
+    #[serde(default)]
+    pub tiles: Option<TilesReport>,
     /// Members of a group.
     pub children: Vec<VdevReport>,
+}
+
+/// Tiles of a parity device at a store.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct TilesReport {
+    /// Address of the store.
+    pub store: String,
+    /// Why it did not do what it was asked last; passes wait for it.
+    pub trouble: Option<String>,
+    /// A tile that it does not have, or has with other bytes; passes wait for it.
+    pub lost: Option<u32>,
+    /// Objects that wait to be deleted there.
+    pub to_delete: u64,
+    /// Those of them that are lost there.
+    pub gone: u64,
+    /// Those of them that could not be read at the last try.
+    pub staying: u64,
 }
 
 impl VdevReport {
@@ -161,6 +181,7 @@ impl VdevReport {
             note: None,
             trim: None,
             initialize: None,
+            tiles: None,
             children: Vec::new(),
         }
     }

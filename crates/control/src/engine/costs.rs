@@ -63,7 +63,7 @@ fn stores_of(held: &ImportedPool, measured: &Measured) -> Vec<PoolStore> {
 
 /// Address of the store of the parity's tiles: its traffic counts as that of the pool's stores.
 fn store_of_tiles(measured: &Measured) -> Option<String> {
-    measured.parity.as_ref()?.tiles.as_ref().map(|(address, _)| address.clone())
+    measured.parity.as_ref()?.tiles.as_ref().map(|tiles| tiles.address.clone())
 }
 
 impl Engine {

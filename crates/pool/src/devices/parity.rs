@@ -42,7 +42,7 @@ use steadfast_format::{
 };
 use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Pass, Standing, Step, StepResult};
 use steadfast_por::tile_store::{create_at_store, mend, open_parity};
-use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TilesPlace, tile_store};
+use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TilesPlace, TilesStatus, tile_store};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "parity";
@@ -140,8 +140,8 @@ pub struct ParityStatus {
     pub held_back: u64,
     /// The last audit, if there was one.
     pub audit: Option<ParityStanding>,
-    /// Address of the store of the tiles, if they lie at one, and why passes wait for it.
-    pub tiles: Option<(String, Option<String>)>,
+    /// Tiles at a store, if they lie at one.
+    pub tiles: Option<TilesStatus>,
 }
 
 /// Tiles that stay at their store, though their parity device left.
@@ -926,7 +926,7 @@ impl Devices {
             left_out: left_out.filter(|_| uncovered > 0),
             held_back,
             audit: Some(standing).filter(|standing| standing.audited_ns != 0),
-            tiles: code.and_then(|code| self.tiles_status(code)),
+            tiles: code.and_then(|code| Some(tile_store(&reading(code))?.status())),
         })
     }
 }

@@ -1,11 +1,13 @@
 //! State of the devices and groups of an imported pool.
 
-use crate::api::{ErrorKinds, Health, TrimReport, TrimState, VdevClass, VdevReport};
+use crate::api::{ErrorKinds, Health, TilesReport, TrimReport, TrimState, VdevClass, VdevReport};
 use crate::engine::reports::groups::{group_name, group_number, kind, with_log_mirrors};
 use crate::engine::reports::{replacements, spares};
 use crate::refusal::{Code, Refusal};
 use steadfast_format::{GroupClass, LeafState};
-use steadfast_pool::{LeafStatus, LogDeviceStatus, LogOut, ParityStatus, PoolStatus as Measured, Presence};
+use steadfast_pool::{
+    LeafStatus, LogDeviceStatus, LogOut, ParityStatus, PoolStatus as Measured, Presence, TilesStatus,
+};
 
 pub(in crate::engine) fn health(measured: &Measured) -> Health {
     let whole = measured.leaves.iter().all(|leaf| {
@@ -28,7 +30,7 @@ fn parity_health(parity: &ParityStatus) -> Health {
     match &parity.trouble {
         Some(_) => Health::Unavail,
         None if parity.audit.is_some_and(|audit| audit.failed > 0) => Health::Degraded,
-        None if parity.tiles.as_ref().is_some_and(|(_, trouble)| trouble.is_some()) => Health::Degraded,
+        None if parity.tiles.as_ref().is_some_and(TilesStatus::holds_up) => Health::Degraded,
         None => Health::Online,
     }
 }
@@ -62,10 +64,7 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
             }
             match &parity.tiles {
                 None => {}
-                Some((address, None)) => note.push_str(&format!(", tiles at {address}")),
-                Some((address, Some(reason))) => {
-                    note.push_str(&format!(", passes wait for the tiles at {address} ({reason})"));
-                }
+                Some(tiles) => note.push_str(&tiles_note(tiles)),
             }
             match &parity.audit {
                 None => note.push_str(", never audited"),
@@ -85,8 +84,32 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
     VdevReport {
         size: figures.map_or(0, |figures| figures.bytes),
         note: Some(note),
+        tiles: parity.tiles.as_ref().map(|tiles| TilesReport {
+            store: tiles.address.clone(),
+            trouble: tiles.trouble.clone(),
+            lost: tiles.lost,
+            to_delete: tiles.stale,
+            gone: tiles.held,
+            staying: tiles.staying.as_ref().map_or(0, |(count, _)| *count),
+        }),
         ..VdevReport::new(parity.path.clone(), parity.guid, VdevClass::Parity, parity_health(parity))
     }
+}
+
+/// Tiles at a store in the note of their parity device.
+fn tiles_note(tiles: &TilesStatus) -> String {
+    let TilesStatus { address, trouble, lost, stale, .. } = tiles;
+    let mut note = match (lost, trouble) {
+        (None, None) => format!(", tiles at {address}"),
+        (Some(tile), _) => format!(", passes wait for tile {tile}, which {address} does not have"),
+        (None, Some(reason)) => format!(", passes wait for the tiles at {address} ({reason})"),
+    };
+    match stale {
+        0 => {}
+        1 => note.push_str(", 1 object there waits to be deleted"),
+        objects => note.push_str(&format!(", {objects} objects there wait to be deleted")),
+    }
+    note
 }
 
 /// Millionths as percent, without zeros behind.

@@ -21,7 +21,7 @@ use std::time::Duration;
 use steadfast_format::{LeafState, ScanState};
 use steadfast_pool::{
     LeafStatus, LogDeviceStatus, Obstacle, Outage, Overtaker, ParityStatus, PoolStatus as Measured, Presence,
-    ScanKind,
+    ScanKind, TilesStatus,
 };
 
 impl Verb for PoolStatus {
@@ -363,11 +363,34 @@ fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
             format!("{} of {} samples of the audit of {when} were not held", audit.failed, audit.samples);
         Refusal::new(Code::AuditFailed, what).with("pool", name)
     });
-    let away = parity.tiles.as_ref().and_then(|(address, trouble)| {
-        let what = format!("passes of the parity wait for its tiles at {address}: {}", trouble.as_ref()?);
-        Some(Refusal::new(Code::StoreFailed, what).with("pool", name).with("store", address))
+    let tiles = parity.tiles.iter().flat_map(|tiles| tiles_messages(name, tiles));
+    out.into_iter().chain(failed).chain(tiles).collect()
+}
+
+/// Problems of tiles at a store.
+fn tiles_messages(name: &str, tiles: &TilesStatus) -> Vec<Refusal> {
+    let TilesStatus { address, trouble, lost, held, staying, .. } = tiles;
+    let told = |code, what| Refusal::new(code, what).with("pool", name).with("store", address);
+    let lost = lost.map(|tile| {
+        let what = format!(
+            "passes of the parity wait for its tile {tile}, which {address} does not have, or has wrong"
+        );
+        told(Code::TileLost, what)
     });
-    out.into_iter().chain(failed).chain(away).collect()
+    let away = trouble.as_ref().filter(|_| lost.is_none()).map(|trouble| {
+        told(Code::StoreFailed, format!("passes of the parity wait for its tiles at {address}: {trouble}"))
+    });
+    let gone = (*held > 0).then(|| {
+        let what =
+            format!("objects of the parity at {address} that were to be deleted are lost there: {held}");
+        told(Code::ObjectsStay, what)
+    });
+    let staying = staying.as_ref().map(|(count, why)| {
+        let what =
+            format!("objects of the parity at {address} that are to be deleted, and stay: {count} ({why})");
+        told(Code::ObjectsStay, what)
+    });
+    lost.into_iter().chain(away).chain(gone).chain(staying).collect()
 }
 
 /// Remark about an anchor.

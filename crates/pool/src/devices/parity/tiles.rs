@@ -1,4 +1,4 @@
-//! Tiles of the parity device at a store: steps of the work there, and how status shows it.
+//! Tiles of the parity device at a store: steps of the work there.
 //! Decisions 0263, 0270.
 
 use super::{PASS, PAUSE, Parity, reading};
@@ -8,7 +8,7 @@ use crate::devices::state::Devices;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use steadfast_por::tile_store::tend;
-use steadfast_por::{SharedParity, TileStore, tile_store};
+use steadfast_por::{SharedParity, TileStore, TilesStatus, tile_store};
 
 impl Devices {
     /// A step of the work for which the store of the tiles is asked, where the tiles lie at one and
@@ -57,26 +57,12 @@ impl Devices {
 
     /// Tells once that the store of the tiles fails.
     pub(super) fn note_tiles(&self, parity: &Parity, bodies: &TileStore) {
-        let trouble = bodies.trouble();
-        let was_away = parity.tiles_away.swap(trouble.is_some(), Ordering::Relaxed);
-        if let Some(reason) = trouble.filter(|_| !was_away) {
-            let address = bodies.address().to_owned();
+        let TilesStatus { address, trouble, lost, .. } = bodies.status();
+        let lost = lost.map(|tile| format!("tile {tile} is missing there, or has other bytes"));
+        let reason = lost.or(trouble);
+        let was_away = parity.tiles_away.swap(reason.is_some(), Ordering::Relaxed);
+        if let Some(reason) = reason.filter(|_| !was_away) {
             self.core.events.note(EventKind::TilesAway { address, reason });
         }
-    }
-
-    /// Address of the store of the tiles, if they lie at one, and why passes wait for it.
-    pub(super) fn tiles_status(&self, code: &SharedParity) -> Option<(String, Option<String>)> {
-        let bodies = tile_store(&reading(code))?;
-        let recovery = format!("`steadfast audit recover {}` brings it back", self.core.name());
-        let trouble = bodies.trouble().map(|trouble| match bodies.has_lost() {
-            true => format!("{trouble}: {recovery}"),
-            false if bodies.held() > 0 => {
-                let held = bodies.held();
-                format!("{trouble}: {held} objects that were to go are lost there: {recovery}")
-            }
-            false => trouble,
-        });
-        Some((bodies.address().to_owned(), trouble))
     }
 }
