@@ -195,13 +195,33 @@ impl Cover {
         }
     }
 
-    /// Runs a change of the journal, after the end of a pass if there was no room. The lock is free
-    /// while a step runs, so what was looked at before may have changed.
+    /// Runs a change of the journal. If writers outrun the pass under way, after some steps of it;
+    /// if there is no room, after its end. The lock is free while a step runs, so what was looked
+    /// at before may have changed.
     fn journaled<'c, T>(
         &'c self,
         mut parity: RwLockWriteGuard<'c, ParityDevice>,
         mut change: impl FnMut(&mut ParityDevice) -> Result<T, Error>,
     ) -> (RwLockWriteGuard<'c, ParityDevice>, Result<T, Error>) {
+        // Nobody waits for a store of tiles.
+        let is_behind = |parity: &ParityDevice| parity.bodies().is_none() && parity.is_pass_behind();
+        let running = Arc::clone(parity.running());
+        let mut _turn = None;
+        if is_behind(&parity) || !running.queue().is_empty() {
+            drop(parity);
+            _turn = Some(running.queue().take());
+            parity = self.parity_mut();
+        }
+        while is_behind(&parity) && !running.is_waiting() {
+            parity.note_full();
+            drop(parity);
+            let stepped = pass_step(&self.parity);
+            parity = self.parity_mut();
+            // One that cannot go on now may do so later.
+            if stepped.is_err() {
+                break;
+            }
+        }
         loop {
             match change(&mut parity) {
                 Err(Error::JournalFull { need, .. })

@@ -1,6 +1,7 @@
 //! A covered store: pools see segments as before, and an adversary gains nothing.
 
 use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -11,7 +12,7 @@ use steadfast_format::object_names;
 use steadfast_format::{PoolGuid, SegmentId};
 use steadfast_por::agent::{Question, encode_answer, read_answer};
 use steadfast_por::audit::Fault;
-use steadfast_por::parity::{Creation, ParityDevice, Pass};
+use steadfast_por::parity::{Creation, Medium, ParityDevice, Pass};
 use steadfast_por::{Audit, Covered, PAYLOAD, Part, Payload, Repair, SharedParity, repair};
 
 use crate::store::is_long;
@@ -329,6 +330,80 @@ fn a_full_journal_makes_a_pass() {
     let repair = world.repair();
     assert_eq!((repair.from_journal, repair.from_code.recovered), (0, 200));
     assert_eq!(world.read(1, 0, contents[0].len()).unwrap(), contents[0]);
+}
+
+/// A medium that counts its flushes: a step of a pass makes some.
+struct Counted(File, Arc<AtomicU32>);
+
+impl Medium for Counted {
+    fn size(&self) -> io::Result<u64> {
+        Medium::size(&self.0)
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        Medium::read(&self.0, at, out)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        Medium::write(&self.0, at, bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        Medium::grow(&self.0, bytes)
+    }
+}
+
+/// Writers that outrun a pass wait for a step of it now and then, and none for the rest of it.
+#[test]
+fn a_put_waits_for_a_step_and_not_for_the_rest_of_a_pass() {
+    let random = Env::seeded(10).random;
+    let creation = Creation {
+        pool: POOL,
+        cells: 24 * 1583 * 10,
+        loss_ppm: 100_000,
+        journal_bytes: 8 << 20,
+        key: None,
+        is_away: false,
+    };
+    let (file, flushes) = (tempfile::tempfile().unwrap(), Arc::new(AtomicU32::new(0)));
+    file.set_len(creation.bytes()).unwrap();
+    let medium = Box::new(Counted(file, Arc::clone(&flushes)));
+    let parity = ParityDevice::create(medium, &creation, &*random).unwrap();
+    assert!((17..=24).contains(&parity.figures().tiles), "three steps and the end: {:?}", parity.figures());
+    let (store, parity) = (Arc::new(MemoryStore::new("bucket")), Arc::new(RwLock::new(parity)));
+    let device = ObjectDevice::open(store, Some(64 << 20), [1; 16]).unwrap();
+    let covered = Covered::new(Arc::new(device));
+    covered.cover(3, Arc::clone(&parity));
+    let flushed = |work: &dyn Fn()| {
+        let before = flushes.load(Ordering::Relaxed);
+        work();
+        flushes.load(Ordering::Relaxed) - before
+    };
+    let used = || parity.read().unwrap().figures().journal_used;
+    let mut ids = 1..;
+    let put = |id| covered.put_segment(place(id), &content(id, 30 * PAYLOAD)).unwrap();
+    while used() < 4 << 20 {
+        put(ids.next().unwrap());
+    }
+    let step = flushed(&|| _ = parity.write().unwrap().pass_step().unwrap());
+    // Nobody else goes on with it.
+    let mut waits = Vec::new();
+    while parity.read().unwrap().is_passing() {
+        let id = ids.next().unwrap();
+        waits.push(flushed(&|| put(id)));
+    }
+    assert_eq!(waits.iter().filter(|wait| **wait > 0).count(), 3, "two steps and the end: {waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= step), "one at a time, of {step}: {waits:?}");
+    let first = waits.iter().position(|wait| *wait > 0).unwrap();
+    assert!(first > waits.len() / 2, "a burst that fits waits for nothing: {waits:?}");
+    let unsound =
+        repair(&[Arc::new(covered)], &Env::seeded(1), 1 << 30, &AtomicBool::new(false), &mut |_, _| ());
+    assert!(unsound.unwrap().unsound.is_empty());
 }
 
 /// Objects that were there before the code, and objects that it has no room for, are stored and

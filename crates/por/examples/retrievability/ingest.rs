@@ -46,10 +46,11 @@ impl Link {
 const SPARE: usize = 128 << 20;
 
 /// Figures of a round, in seconds: wall time of all, of puts (of all threads together) and of
-/// flushes; processor time of all, and of passes.
+/// flushes, the longest put; processor time of all, and of passes.
 struct Round {
     wall: f64,
     puts: f64,
+    longest: f64,
     flushes: f64,
     all: f64,
     passes: f64,
@@ -74,9 +75,10 @@ pub fn run(options: &Options) -> Result<String, String> {
     let of = |at: usize, part: fn(&Round) -> f64| list(&rounds[at].iter().map(part).collect::<Vec<f64>>());
     let arm = |at: usize| {
         format!(
-            "{{\"wall\":{},\"puts\":{},\"flushes\":{},\"processor\":{},\"passes\":{},\"steps\":{}}}",
+            "{{\"wall\":{},\"puts\":{},\"longest\":{},\"flushes\":{},\"processor\":{},\"passes\":{},\"steps\":{}}}",
             of(at, |round| round.wall),
             of(at, |round| round.puts),
+            of(at, |round| round.longest),
             of(at, |round| round.flushes),
             of(at, |round| round.all),
             of(at, |round| round.passes),
@@ -120,7 +122,7 @@ fn ingest(
     if let Some(parity) = parity {
         covered.cover(STORE, Arc::clone(parity));
     }
-    let (puts, flushes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (puts, longest, flushes) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (began, spent) = (Instant::now(), process_seconds());
     let (wall, (passes, steps)) = std::thread::scope(|scope| {
@@ -135,7 +137,9 @@ fn ingest(
                     let segment = SegmentId((before + at) as u64 + 1);
                     let slot_size = u32::try_from(SEGMENT).expect("8 MiB");
                     let place = SegmentPlace { segment, slot: 0, slot_size };
+                    let began = Instant::now();
                     noted(&puts, || covered.put_segment(place, content)).expect("memory takes it");
+                    longest.fetch_max(nanoseconds(began), Ordering::Relaxed);
                     link.pass();
                     if at % FLUSHED == FLUSHED - 1 {
                         noted(&flushes, || covered.flush()).expect("memory");
@@ -150,16 +154,21 @@ fn ingest(
         (wall, passes.join().expect("the passes"))
     });
     assert_eq!(covered.left_out(), None, "all is covered");
-    let [puts, flushes] = [puts, flushes].map(|sum| sum.into_inner() as f64 / 1e9);
-    Round { wall, puts, flushes, all: process_seconds() - spent, passes, steps }
+    let [puts, longest, flushes] = [puts, longest, flushes].map(|sum| sum.into_inner() as f64 / 1e9);
+    Round { wall, puts, longest, flushes, all: process_seconds() - spent, passes, steps }
 }
 
 /// Does some work and adds its time to a sum, in nanoseconds.
 fn noted<T>(sum: &AtomicU64, work: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     let done = work();
-    sum.fetch_add(u64::try_from(began.elapsed().as_nanos()).expect("short"), Ordering::Relaxed);
+    sum.fetch_add(nanoseconds(began), Ordering::Relaxed);
     done
+}
+
+/// Nanoseconds since then.
+fn nanoseconds(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_nanos()).expect("short")
 }
 
 /// Steps of passes, as the pool makes them. Their processor time and number.

@@ -97,6 +97,7 @@ mod flusher;
 mod geometry;
 mod medium;
 mod pass;
+mod queue;
 mod recovery;
 mod rekey;
 mod source;

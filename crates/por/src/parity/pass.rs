@@ -65,6 +65,8 @@ pub(crate) struct Passing {
     segments: BTreeSet<ParitySegment>,
     window: Arc<[Entry]>,
     pub change: Change,
+    /// Tiles that were behind when it began.
+    tiles: usize,
     present: Work,
     next: Work,
 }
@@ -190,7 +192,21 @@ impl ParityDevice {
         &self.running
     }
 
-    /// A put found no room in the journal: passes begin sooner from now on.
+    /// True if writers fill the journal faster than the pass under way brings tiles up to date. One
+    /// that waits for a step then waits for no rest of the pass later, when the journal is full.
+    /// Half of the room that there was when the pass began is filled at any rate; of the other half
+    /// no more than the pass has done of its tiles.
+    pub(crate) fn is_pass_behind(&self) -> bool {
+        let Some(passing) = &self.passing else { return false };
+        let left = passing.present.behind.len() + passing.next.behind.len();
+        let done = passing.tiles.saturating_sub(left) as u128;
+        let before = passing.end - self.header.journal_tail;
+        let half = (self.now.source.geometry.journal_size - before) / 2;
+        let beyond = (self.end - passing.end).saturating_sub(half);
+        u128::from(beyond) * passing.tiles as u128 > u128::from(half) * done
+    }
+
+    /// A put waits for a pass, or finds no room in the journal: passes begin sooner from now on.
     pub(crate) fn note_full(&mut self) {
         self.came_in = self.now.source.geometry.journal_size;
     }
@@ -237,7 +253,8 @@ impl ParityDevice {
             _ => Work::default(),
         };
         let (check, segments, window) = (self.last_check, now.segments.clone(), now.window[..].into());
-        Passing { end, check, segments, window, change, present, next }
+        let tiles = present.behind.len() + next.behind.len();
+        Passing { end, check, segments, window, change, tiles, present, next }
     }
 
     /// The next tiles of a pass, no more than there are spare slots.

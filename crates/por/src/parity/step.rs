@@ -21,6 +21,7 @@ use super::device::{UNIT, cell_id, padded, tags_at};
 use super::error::{Error, Result};
 use super::geometry::{BLOCK, Geometry, Slots};
 use super::pass::Which;
+use super::queue::Queue;
 use super::source::{Source, UNFLUSHED};
 use crate::cell::{PAYLOAD, TAG};
 use crate::tile::{Batch, Tile};
@@ -37,11 +38,15 @@ const SPARSE: usize = 8;
 pub struct Running {
     state: Mutex<State>,
     ended: Condvar,
+    /// Those who change the journal while a pass is behind.
+    queue: Queue,
 }
 
 #[derive(Default)]
 struct State {
     is_running: bool,
+    /// A thread is at work on it: it ends without anybody's help.
+    is_at_work: bool,
     /// One was dropped before its end: nobody knows what it wrote.
     is_lost: bool,
 }
@@ -53,6 +58,18 @@ impl Running {
 
     pub(super) fn is_step_running(&self) -> bool {
         self.state().is_running
+    }
+
+    /// True if a step has begun and waits for its caller: so it does where nothing runs beside
+    /// anything. A caller that waited for its end would wait for itself.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let state = self.state();
+        state.is_running && !state.is_at_work
+    }
+
+    /// Those who change the journal while a pass is behind: one after the other.
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     /// True if a step was dropped before its end, as by a panic.
@@ -78,7 +95,7 @@ struct Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         let mut state = self.running.state();
-        state.is_running = false;
+        (state.is_running, state.is_at_work) = (false, false);
         state.is_lost |= !self.has_ended;
         drop(state);
         self.running.ended.notify_all();
@@ -185,10 +202,12 @@ impl Step {
     #[must_use]
     pub fn run(self) -> StepResult {
         let Step { source, pool, mut work, mark } = self;
+        mark.running.state().is_at_work = true;
         let outcome = match &mut work {
             StepWork::Tiles(tiles) => tiles.store(&source, pool),
             StepWork::End(end) => end.store(&source),
         };
+        mark.running.state().is_at_work = false;
         StepResult { work, outcome, mark }
     }
 }
