@@ -1,9 +1,9 @@
 //! How fast are tags, encoding, audits and recovery, on one core?
 //!
-//! `cargo bench -p steadfast-por --bench rates [-- --rounds N] [--store]`
+//! `cargo bench -p steadfast-por --bench rates [-- --rounds N] [--store] [--no-line]`
 //!
 //! `--store` measures nothing but whole recoveries: of a store in memory, behind a line of some
-//! rate.
+//! rate; with `--no-line` without one.
 //!
 //! Processor time, median of the rounds. Cells lie in 128 MiB, more than any cache holds. *Encode*
 //! goes from a cell in memory to the rows of its tile: place, copy into the batch, sums.
@@ -42,7 +42,8 @@ fn main() {
     let rounds = words.iter().position(|word| word == "--rounds").and_then(|at| words.get(at + 1));
     let rounds = rounds.map_or(7, |word| word.parse().expect("--rounds takes a number"));
     if words.iter().any(|word| word == "--store") {
-        return Store::filled().recoveries(rounds);
+        let is_bare = words.iter().any(|word| word == "--no-line");
+        return Store::filled().recoveries(rounds, if is_bare { &LINES[2..] } else { &LINES });
     }
     let mut memory = vec![0; CELLS * PAYLOAD];
     Env::seeded(1).random.fill(&mut memory);
@@ -228,9 +229,9 @@ impl Store {
 
     /// Recovers two segments, behind each line. Reading takes as long as the line has for all that
     /// is there.
-    fn recoveries(&self, rounds: usize) {
+    fn recoveries(&self, rounds: usize, lines: &[f64]) {
         let (env, done) = (Env::real(), BTreeSet::new());
-        for line in LINES {
+        for &line in lines {
             let (mut walls, mut processors, mut solving) = (Vec::new(), Vec::new(), Vec::new());
             let there = SEGMENTS - LOST.len() as u64;
             let megabytes = (there * (SEGMENT * PAYLOAD) as u64) as f64 / 1e6;

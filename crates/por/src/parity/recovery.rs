@@ -466,6 +466,14 @@ impl Round<'_, '_> {
         bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
         let payloads = bytes.as_chunks::<PAYLOAD>().0;
         let spare: Vec<OnceCell<Box<Payload>>> = payloads.iter().map(|_| OnceCell::new()).collect();
+        // In the order in which they lie: memory comes faster so than tile by tile.
+        let mut held: Vec<Option<Proven<'_>>> = vec![None; payloads.len()];
+        for (index, _) in &cells {
+            let at = usize::from(*index);
+            if at * PAYLOAD < here {
+                held[at] = self.now.source.keys.prove(cell_id(segment, *index), &payloads[at], tags[at]);
+            }
+        }
         // Those of a tile one after the other: its lock is taken once.
         cells.sort_unstable_by_key(|(_, place)| place.tile);
         let mut by_tile: Vec<&[(u16, Place)]> = cells.chunk_by(|a, b| a.1.tile == b.1.tile).collect();
@@ -482,7 +490,7 @@ impl Round<'_, '_> {
             for &(index, place) in cells {
                 let (id, at) = (cell_id(segment, index), usize::from(index));
                 let prove = |payload| self.now.source.keys.prove(id, payload, tags[at]);
-                if let Some(cell) = prove(&payloads[at]).filter(|_| at * PAYLOAD < here) {
+                if let Some(cell) = held[at] {
                     count.held += 1;
                     if is_in {
                         found.push((cell, place.rows));

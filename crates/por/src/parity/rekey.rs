@@ -24,7 +24,7 @@ use super::recovery::{Search, Share, Snapshot, Sum, Turns, locked, places};
 use super::step::{Step, StepWork, Sum as NewSum};
 use crate::bound::Plan;
 use crate::cell::PAYLOAD;
-use crate::code::{Place, Rows};
+use crate::code::Place;
 use crate::tag::Proven;
 use crate::tile::Tile;
 
@@ -290,23 +290,24 @@ impl Round<'_> {
         let _turn = turns.take();
         bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
         let payloads = bytes.as_chunks::<PAYLOAD>().0;
-        cells.sort_unstable_by_key(|(_, place)| place.tile);
-        let mut by_tile: Vec<&[(u16, Place)]> = cells.chunk_by(|a, b| a.1.tile == b.1.tile).collect();
+        // In the order in which they lie, as a recovery does.
+        let prove = |(index, place): &(u16, Place)| -> Option<(Proven<'_>, Place)> {
+            let at = usize::from(*index);
+            let cell = self.now.source.keys.prove(cell_id(segment, *index), &payloads[at], tags[at])?;
+            Some((cell, *place))
+        };
+        let proven: Option<Vec<(Proven<'_>, Place)>> = cells.iter().map(prove).collect();
+        let mut proven = proven.ok_or(Error::Missing(segment))?;
+        proven.sort_unstable_by_key(|(_, place)| place.tile);
+        let mut by_tile: Vec<&[(Proven<'_>, Place)]> = proven.chunk_by(|a, b| a.1.tile == b.1.tile).collect();
         // Segments begin at different tiles, so that they do not wait for one another.
         let first = segment.segment.0 % by_tile.len() as u64;
         by_tile.rotate_left(usize::try_from(first).expect("below the number of tiles"));
         for cells in by_tile {
-            let prove = |(index, place): &(u16, Place)| -> Option<(Proven<'_>, Rows)> {
-                let at = usize::from(*index);
-                let cell = self.now.source.keys.prove(cell_id(segment, *index), &payloads[at], tags[at])?;
-                Some((cell, place.rows))
-            };
-            let proven: Option<Vec<(Proven<'_>, Rows)>> = cells.iter().map(prove).collect();
-            let proven = proven.ok_or(Error::Missing(segment))?;
             let sum = self.place[cells[0].1.tile as usize].expect("left out above");
             let sum = &mut *locked(&self.sums[sum]);
-            for (cell, rows) in proven {
-                sum.batch.add(cell, rows);
+            for (cell, place) in cells {
+                sum.batch.add(*cell, place.rows);
                 if sum.batch.is_full() {
                     sum.apply();
                 }
