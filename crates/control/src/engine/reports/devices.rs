@@ -60,7 +60,9 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
             }
             if figures.is_map_used_up() {
                 let seen = figures.recoveries;
-                note.push_str(&format!(", {seen} recoveries by this code: make another by `steadfast audit rekey`"));
+                note.push_str(&format!(
+                    ", {seen} recoveries by this code: make another by `steadfast audit rekey`"
+                ));
             }
             match &parity.tiles {
                 None => {}
