@@ -8,6 +8,7 @@ mod filesystems;
 mod growth;
 mod keys;
 mod mounts;
+mod parity;
 mod policies;
 mod pools;
 mod sharing;

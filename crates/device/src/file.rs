@@ -7,7 +7,7 @@
 //! appends, reads ahead for small reads, and is kept coherent with direct transfers by the kernel.
 //! `fdatasync` is the flush of both.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -90,29 +90,44 @@ struct Files {
     _claims: Vec<File>,
 }
 
+/// A file or a block device that nobody else may use, whatever its size: bytes for another purpose
+/// than a device's.
+#[derive(Debug)]
+pub struct ClaimedFile {
+    /// Opened for reading and writing.
+    file: File,
+    /// Keeps others from what a loop device shows.
+    _behind: Vec<File>,
+}
+
+impl ClaimedFile {
+    /// Opens what is at `path` as [`FileDevice::open`] opens a device of a pool in use, changing
+    /// nothing.
+    ///
+    /// # Errors
+    /// It is missing, no file or disk, or in use.
+    pub fn open(path: &Path) -> Result<ClaimedFile> {
+        let identity = path.display().to_string();
+        look_at(&identity, path)?;
+        let mut claims = Vec::new();
+        claim(&identity, path, Access::Write, &mut claims)?;
+        Ok(ClaimedFile { file: claims.remove(0), _behind: claims })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
 impl FileDevice {
     /// Opens what is at `path`, changing nothing. Refuses what is missing, too small, no file or
     /// disk, or in use.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         let identity = path.display().to_string();
         let writable = options.access == Access::Write;
-        // Looked at before it is opened: opening a terminal or a pipe can hang or have effects.
-        let metadata = match path.metadata() {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::NotFound { device: identity });
-            }
-            Err(error) => return Err(io_error(&identity, Operation::Open, 0, error)),
-        };
-        let file_type = metadata.file_type();
-        let kind = if file_type.is_block_device() {
-            Kind::Disk
-        } else if file_type.is_file() {
-            Kind::File
-        } else {
-            let found = if file_type.is_dir() { "a directory" } else { "neither file nor disk" };
-            return Err(Error::WrongType { device: identity, found, wanted: "a file or a block device" });
-        };
+        let (metadata, kind) = look_at(&identity, path)?;
         let mut claims = Vec::new();
         if options.access != Access::Peek {
             claim(&identity, path, options.access, &mut claims)?;
@@ -290,6 +305,26 @@ impl FileDevice {
             read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
         })
     }
+}
+
+/// Refuses what is missing, or neither file nor disk. Before it is opened: opening a terminal or a
+/// pipe can hang or have effects.
+fn look_at(identity: &str, path: &Path) -> Result<(Metadata, Kind)> {
+    let device = identity.to_owned();
+    let metadata = match path.metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NotFound { device }),
+        Err(error) => return Err(io_error(identity, Operation::Open, 0, error)),
+    };
+    let file_type = metadata.file_type();
+    if file_type.is_block_device() {
+        return Ok((metadata, Kind::Disk));
+    }
+    if file_type.is_file() {
+        return Ok((metadata, Kind::File));
+    }
+    let found = if file_type.is_dir() { "a directory" } else { "neither file nor disk" };
+    Err(Error::WrongType { device, found, wanted: "a file or a block device" })
 }
 
 fn open_at(identity: &str, path: &Path, writable: bool, flags: OFlags) -> Result<File> {
@@ -525,7 +560,7 @@ fn io_error(identity: &str, operation: Operation, offset: u64, source: io::Error
 
 /// The process that holds a lock on a file, as far as the kernel's table tells ("1: FLOCK ADVISORY
 /// WRITE 812 08:01:1234 0 EOF").
-fn lock_holder(metadata: &std::fs::Metadata) -> Option<u32> {
+fn lock_holder(metadata: &Metadata) -> Option<u32> {
     let table = std::fs::read_to_string("/proc/locks").ok()?;
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let wanted = format!("{major:02x}:{minor:02x}:{}", metadata.ino());

@@ -41,7 +41,7 @@ use steadfast_format::{SegmentId, Txg};
 
 pub use buffer::Buffer;
 pub use error::{Error, Operation, Result};
-pub use file::{Access, FileDevice, OpenOptions};
+pub use file::{Access, ClaimedFile, FileDevice, OpenOptions};
 pub use medium::{Medium, is_below_another};
 pub use memory::MemoryDevice;
 pub use metered::{Meter, Metered};

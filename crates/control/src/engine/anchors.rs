@@ -2,11 +2,11 @@
 //! anchor.
 
 use crate::api::{VdevClass, VdevSpec};
-use crate::engine::refuse;
+use crate::engine::new_devices::listed_twice;
 use crate::engine::state::Engine;
+use crate::engine::{devices, refuse};
 use crate::refusal::{Code, Refusal};
 use crate::stores;
-use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use steadfast_anchor::{FileRegister, FileWitness, Register, Witness};
 use steadfast_bucket::Tuning;
 use steadfast_bucket::device::DeviceStore;
 use steadfast_device::objects::Store;
+use steadfast_device::{ClaimedFile, Error as DeviceError, Medium};
 use steadfast_env::Clock;
 use steadfast_format::PoolGuid;
 use steadfast_pool::{AnchorWish, ParityMedium, Registers};
@@ -30,12 +31,13 @@ impl Registers for Files {
     }
 
     fn parity(&self, path: &str) -> io::Result<Box<dyn ParityMedium>> {
-        let file = File::options().read(true).write(true).open(path)?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => io::Error::other("it is in use"),
-            TryLockError::Error(error) => error,
+        let file = ClaimedFile::open(Path::new(path)).map_err(|error| match error {
+            DeviceError::Io { source, .. } => source,
+            DeviceError::NotFound { .. } => rustix::io::Errno::NOENT.into(),
+            DeviceError::Busy { .. } => io::Error::other("it is in use"),
+            other => io::Error::other(other),
         })?;
-        Ok(Box::new(file))
+        Ok(Box::new(ParityFile(Arc::new(file))))
     }
 
     fn tiles(&self, address: &str) -> io::Result<Arc<dyn Store>> {
@@ -59,6 +61,36 @@ impl Registers for Files {
     }
 }
 
+/// The file or disk of a parity device, which nobody else may use.
+#[derive(Clone)]
+pub(super) struct ParityFile(Arc<ClaimedFile>);
+
+impl ParityMedium for ParityFile {
+    fn size(&self) -> io::Result<u64> {
+        ParityMedium::size(self.0.file())
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        ParityMedium::read(self.0.file(), at, out)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        ParityMedium::write(self.0.file(), at, bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        ParityMedium::flush(self.0.file())
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        ParityMedium::grow(self.0.file(), bytes)
+    }
+
+    fn missing_for(&self, bytes: u64) -> u64 {
+        ParityMedium::missing_for(self.0.file(), bytes)
+    }
+}
+
 impl Engine {
     /// Wishes about an anchor, with the files of this host.
     pub(super) fn anchor_wish(&self, path: Option<&Path>) -> AnchorWish {
@@ -78,15 +110,35 @@ impl Engine {
         Some(path.display().to_string())
     }
 
-    /// Opens the parity device that a pool is to have.
-    pub(super) fn open_parity(&self, pool: &str, path: &str) -> Result<Box<dyn ParityMedium>, Refusal> {
-        let registers = self.anchor_wish(None).registers.expect("those of this host");
-        let unusable = |error: io::Error| steadfast_pool::Error::ParityUnusable {
-            pool: pool.to_owned(),
-            path: path.to_owned(),
-            reason: error.to_string(),
-        };
-        registers.parity(path).map_err(unusable).map_err(refuse::pool)
+    /// Opens the parity device of a device list, if it has one, for a pool that is to have it.
+    /// Refuses one that is listed twice, in use, or holds other data, as of any device. A code that
+    /// it holds is the pool's to refuse.
+    pub(super) fn open_parity(
+        &self,
+        pool: &str,
+        vdevs: &[VdevSpec],
+        force: bool,
+    ) -> Result<Option<(String, ParityFile)>, Refusal> {
+        let Some(path) = Self::parity_of(vdevs) else { return Ok(None) };
+        let named = Path::new(&path);
+        let beside = vdevs.iter().filter(|vdev| vdev.class != VdevClass::Parity);
+        let mut beside = beside.flat_map(|vdev| &vdev.devices);
+        // Before it is opened: the lock on the other would make it look used.
+        if let Some(medium) = Medium::of(named)
+            && beside.any(|device| Medium::of(device) == Some(medium))
+        {
+            return Err(listed_twice(named));
+        }
+        let file = ClaimedFile::open(named).map_err(|error| match error {
+            DeviceError::NotFound { .. } => {
+                let reason = io::Error::from(rustix::io::Errno::NOENT).to_string();
+                let (pool, path) = (pool.to_owned(), path.clone());
+                refuse::pool(steadfast_pool::Error::ParityUnusable { pool, path, reason })
+            }
+            error => self.name_user(named, refuse::device(&error)),
+        })?;
+        devices::check_vacant(named, force)?;
+        Ok(Some((path, ParityFile(Arc::new(file)))))
     }
 
     /// The anchor of a device list, if it has one.

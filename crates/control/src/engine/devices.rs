@@ -15,7 +15,7 @@ use steadfast_device::{
 use steadfast_env::Env;
 use steadfast_format::AuxClass;
 use steadfast_format::object_names::POOL;
-use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, scan_beside, scan_telling};
+use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, check_unoccupied, scan_beside, scan_telling};
 
 /// Opens a device.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
@@ -106,6 +106,27 @@ pub(super) fn contents(path: &Path) -> Option<&'static str> {
         file.read_exact_at(&mut found, offset).is_ok() && found == bytes
     };
     SIGNATURES.iter().find(|(offset, bytes, _)| holds(*offset, bytes)).map(|(_, _, what)| *what)
+}
+
+/// Refuses a device that holds foreign contents, unless `force`.
+pub(super) fn check_contents(path: &Path, force: bool) -> Result<(), Refusal> {
+    let Some(contents) = contents(path).filter(|_| !force) else { return Ok(()) };
+    let what = format!("the device {} holds {contents}", path.display());
+    Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()))
+}
+
+/// Refuses a file or disk that holds foreign contents or carries a pool, unless `force`.
+pub(super) fn check_vacant(path: &Path, force: bool) -> Result<(), Refusal> {
+    check_contents(path, force)?;
+    match FileDevice::open(path, &OpenOptions::PEEK) {
+        Ok(device) => {
+            let handle = DeviceHandle { path: path.display().to_string(), device: Arc::new(device) };
+            check_unoccupied(&handle, force).map_err(refuse::pool)
+        }
+        // It has no room for labels.
+        Err(DeviceError::TooSmall { .. }) => Ok(()),
+        Err(error) => Err(refuse::device(&error)),
+    }
 }
 
 /// Result of a search.

@@ -10,6 +10,12 @@ use std::path::{Path, PathBuf};
 use steadfast_device::{Medium, OpenOptions};
 use steadfast_pool::DeviceHandle;
 
+/// The refusal of a device that a command names by two paths.
+pub(super) fn listed_twice(path: &Path) -> Refusal {
+    let what = format!("the device {} is listed twice under two paths", path.display());
+    Refusal::new(Code::VdevTwice, what).with("device", path.display())
+}
+
 impl Engine {
     /// Opens new devices. Refuses devices that are listed twice, in use, or hold other data.
     pub(super) fn open_new(
@@ -24,8 +30,7 @@ impl Engine {
             if let Some(medium) = Medium::of(path)
                 && !media.insert(medium)
             {
-                let what = format!("the device {} is listed twice under two paths", path.display());
-                return Err(Refusal::new(Code::VdevTwice, what).with("device", path.display()));
+                return Err(listed_twice(path));
             }
         }
         let mut handles = Vec::new();
@@ -34,10 +39,7 @@ impl Engine {
                 devices::open_new(path, &OpenOptions::WRITE)
                     .map_err(|refusal| self.name_user(path, refusal))?,
             );
-            if let Some(contents) = devices::contents(path).filter(|_| !force) {
-                let what = format!("the device {} holds {contents}", path.display());
-                return Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()));
-            }
+            devices::check_contents(path, force)?;
         }
         // The name of a store has no wish of a capacity in it.
         let named = |(path, handle): (PathBuf, &DeviceHandle)| match stores::is_address(&path) {

@@ -74,19 +74,20 @@ impl Verb for PoolAdd {
             held.pool.add_anchor(&anchor, self.force, true).map_err(refuse::pool)?;
             held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
-        let parity = Engine::parity_of(&self.vdevs);
         let registers = engine.anchor_wish(None).registers.expect("those of this host");
         let open = |address: &str| registers.tiles(address);
         let wish = ParityWish {
             loss_ppm: self.loss_ppm.unwrap_or(LOSS_PPM),
             tiles: self.tiles.as_deref().map(|address| (address, &open as OpenStore<'_>)),
         };
-        if let (Some(_), Some(there)) = (&parity, held.pool.state().parity) {
+        if let (Some(_), Some(there)) = (Engine::parity_of(&self.vdevs), held.pool.state().parity) {
             let pool = self.name.clone();
             return Err(refuse::pool(steadfast_pool::Error::ParityThere { pool, path: there.path }));
         }
-        if let Some(path) = &parity {
-            let (devices, medium) = (held.pool.devices(), engine.open_parity(&self.name, path)?);
+        // Claimed until it is the pool's.
+        let parity = engine.open_parity(&self.name, &self.vdevs, self.force)?;
+        if let Some((path, file)) = &parity {
+            let (devices, medium) = (held.pool.devices(), Box::new(file.clone()));
             devices.add_parity_for(wish, path, medium, self.force, true).map_err(refuse::pool)?;
             devices.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
@@ -115,9 +116,8 @@ impl Verb for PoolAdd {
             held.pool.add_anchor(&anchor, self.force, false).map_err(refuse::pool)?;
             engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path.clone())]);
         }
-        if let Some(path) = parity {
-            let medium = engine.open_parity(&self.name, &path)?;
-            let devices = held.pool.devices();
+        if let Some((path, file)) = parity {
+            let (devices, medium) = (held.pool.devices(), Box::new(file));
             devices.add_parity_for(wish, &path, medium, self.force, false).map_err(refuse::pool)?;
             engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path)]);
         }

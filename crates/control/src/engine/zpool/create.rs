@@ -99,17 +99,15 @@ impl Verb for PoolCreate {
             steadfast_pool::check_unoccupied(other, self.force).map_err(refuse::pool)?;
         }
         let groups = device_list::groups(&self.vdevs, main);
-        let parity = Engine::parity_of(&self.vdevs);
+        let parity = engine.open_parity(&name, &self.vdevs, self.force)?;
         let registers = engine.anchor_wish(None).registers.expect("those of this host");
         let open = |address: &str| registers.tiles(address);
         let wish = ParityWish {
             loss_ppm: self.loss_ppm.unwrap_or(LOSS_PPM),
             tiles: self.tiles.as_deref().map(|address| (address, &open as OpenStore<'_>)),
         };
-        if let Some(path) = &parity {
-            let medium = engine.open_parity(&name, path)?;
-            check_new_parity(&self.name, &groups, wish, (path, &*medium), self.force)
-                .map_err(refuse::pool)?;
+        if let Some((path, file)) = &parity {
+            check_new_parity(&self.name, &groups, wish, (path, file), self.force).map_err(refuse::pool)?;
         }
         if self.dry_run {
             return Ok(touched(&name));
@@ -140,11 +138,9 @@ impl Verb for PoolCreate {
             memory: *engine.memory.read(),
         };
         let mut pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
-        if let Some(path) = &parity {
-            let added = engine.open_parity(&name, path).and_then(|medium| {
-                pool.devices().add_parity_for(wish, path, medium, self.force, false).map_err(refuse::pool)
-            });
-            added.map_err(|refusal| taken_back(&pool, refusal))?;
+        if let Some((path, file)) = parity {
+            let added = pool.devices().add_parity_for(wish, &path, Box::new(file), self.force, false);
+            added.map_err(|error| taken_back(&pool, refuse::pool(error)))?;
         }
         if self.temporary_name.is_some() {
             pool = self.renamed(engine, pool, &paths, &name)?;
