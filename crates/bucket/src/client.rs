@@ -144,6 +144,12 @@ pub trait Store: Send + Sync {
     /// [`Class::Exists`] if it is there with other bytes; every failure of a store.
     fn create(&self, object: &str, bytes: &[u8]) -> Result<()>;
 
+    /// The same of memory that is shared until the last try has let it go.
+    ///
+    /// # Errors
+    /// Those of [`Store::create`].
+    fn create_shared(&self, object: &str, bytes: Bytes) -> Result<()>;
+
     /// Writes an object, whatever is there.
     ///
     /// # Errors
@@ -433,7 +439,11 @@ impl Store for Client {
     }
 
     fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
-        self.run(object, Request::Create(Bytes::copy_from_slice(bytes))).map(drop)
+        self.create_shared(object, Bytes::copy_from_slice(bytes))
+    }
+
+    fn create_shared(&self, object: &str, bytes: Bytes) -> Result<()> {
+        self.run(object, Request::Create(bytes)).map(drop)
     }
 
     fn put(&self, object: &str, bytes: &[u8]) -> Result<Tag> {

@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use steadfast_device::objects::ObjectRange;
-use steadfast_device::{Error as DeviceError, Operation as DeviceOperation, Result as DeviceResult};
+use steadfast_device::{Buffer, Error as DeviceError, Operation as DeviceOperation, Result as DeviceResult};
 
 use crate::{Class, Client, Error, Fetch, Operation, Store};
 
@@ -83,17 +84,35 @@ fn device_error(error: &Error) -> DeviceError {
     DeviceError::Store { device, operation, object, reason }
 }
 
+/// Outcome of a create.
+fn created(result: crate::Result<()>) -> DeviceResult<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.class == Class::Exists => Ok(false),
+        Err(error) => Err(device_error(&error)),
+    }
+}
+
+/// Memory of a segment, as the library takes it.
+struct Shared(Arc<Buffer>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl steadfast_device::objects::Store for DeviceStore {
     fn identity(&self) -> String {
         self.client.address()
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> DeviceResult<bool> {
-        match self.client.create(name, bytes) {
-            Ok(()) => Ok(true),
-            Err(error) if error.class == Class::Exists => Ok(false),
-            Err(error) => Err(device_error(&error)),
-        }
+        created(self.client.create(name, bytes))
+    }
+
+    fn create_shared(&self, name: &str, bytes: &Arc<Buffer>) -> DeviceResult<bool> {
+        created(self.client.create_shared(name, Bytes::from_owner(Shared(Arc::clone(bytes)))))
     }
 
     fn refuses(&self, name: &str) -> DeviceResult<bool> {

@@ -1,10 +1,11 @@
 //! A pool's device on a store, through the calls that a pool makes.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use steadfast_bucket::device::DeviceStore;
 use steadfast_bucket::{Client, Credentials};
-use steadfast_device::{Device, Error, ObjectDevice, SegmentPlace};
+use steadfast_device::{Buffer, Device, Error, ObjectDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;
 use steadfast_hostile::{Fault, Kind, Rule, Store};
@@ -47,6 +48,29 @@ fn a_device_keeps_segments_labels_and_epochs_on_a_store_that_fails_by_turns() {
     let full = device.put_segment(PLACE, b"x").unwrap_err().to_string();
     assert!(full.contains("the quota at the provider is full (status 403, QuotaExceeded"), "{full}");
     assert!(store.objects().iter().all(|name| name.starts_with("tank/")), "{:?}", store.objects());
+}
+
+#[test]
+fn a_store_that_fails_by_turns_gets_a_segment_out_of_memory_that_is_shared_and_lets_go_of_it() {
+    let store = Store::start();
+    let device = device_on(client(&store), Some(64 << 20), 1).unwrap();
+    for fault in [Fault::Lose, Fault::Answer(503, "SlowDown"), Fault::Answer(500, "InternalError")] {
+        store.add(Rule { kind: Some(Kind::Put), object: String::new(), after: 0, times: 1, fault });
+    }
+    let bytes = Arc::new(Buffer::gather(&[&[7; 100_000], &[8; 100_000]]));
+    device.put_shared(PLACE, &bytes).unwrap();
+    device.put_shared(PLACE, &bytes).unwrap();
+    let other = Arc::new(Buffer::from(vec![7; 200_000]));
+    assert!(matches!(device.put_shared(PLACE, &other), Err(Error::Exists { .. })));
+    let mut out = [0; 2];
+    device.read_segment(PLACE, 99_999, &mut out).unwrap();
+    assert_eq!(out, [7, 8]);
+    // A connection that ended may let go of it a moment later.
+    let began = Instant::now();
+    while Arc::strong_count(&bytes) > 1 {
+        assert!(began.elapsed() < Duration::from_secs(60), "somebody keeps the memory");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

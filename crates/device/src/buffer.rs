@@ -37,7 +37,8 @@ impl Buffer {
         if let Some(span) = Span::take(capacity) {
             return Buffer(Memory::Span { span, length: 0 });
         }
-        let mut bytes = Vec::with_capacity(capacity + ALIGNMENT - 1);
+        let waits = pages::take_long(capacity);
+        let mut bytes = waits.unwrap_or_else(|| Vec::with_capacity(capacity + ALIGNMENT - 1));
         let start = offset_of_alignment(&bytes);
         bytes.resize(start, 0);
         Buffer(Memory::Heap { bytes, start })
@@ -264,6 +265,12 @@ mod tests {
             let zeroed = Buffer::zeroed(length);
             assert!(is_aligned(&zeroed) && zeroed.len() == length && zeroed.iter().all(|&byte| byte == 0));
         }
+        let mut filled = Buffer::with_capacity(9_200_000);
+        filled.extend(&vec![7; 9_200_000]);
+        let place = filled.as_ptr();
+        drop(filled);
+        let empty = Buffer::with_capacity(9_199_999);
+        assert!(empty.is_empty() && empty.as_ptr() == place, "memory that was filled before");
         let vector = Buffer::to_fill(9_000_000).into_vec();
         assert_eq!(vector.len(), 9_000_000);
         let mut cleared = Buffer::with_capacity(9_000_000);

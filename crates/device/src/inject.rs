@@ -28,7 +28,8 @@ use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 
 use crate::{
-    Character, Device, Error, Objects, Operation, PartRead, Presence, Result, SegmentPlace, SharedDevice,
+    Buffer, Character, Device, Error, Objects, Operation, PartRead, Presence, Result, SegmentPlace,
+    SharedDevice,
 };
 
 /// A gap ahead that a hard disk passes over without a seek.
@@ -331,6 +332,11 @@ impl Device for Injected {
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         let place = self.pass_write(place, 0, bytes.len())?;
         self.device.put_segment(place, bytes)
+    }
+
+    fn put_shared(&self, place: SegmentPlace, bytes: &Arc<Buffer>) -> Result<()> {
+        let place = self.pass_write(place, 0, bytes.len())?;
+        self.device.put_shared(place, bytes)
     }
 
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {

@@ -149,6 +149,11 @@ pub trait Device: Send + Sync {
     /// ever, the slot is free as of the last commit.
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()>;
 
+    /// The same of memory that the device may share for as long as it needs it, in place of a copy.
+    fn put_shared(&self, place: SegmentPlace, bytes: &Arc<Buffer>) -> Result<()> {
+        self.put_segment(place, bytes)
+    }
+
     /// Writes the next piece of an open segment. Only on a device that is `appendable`.
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()>;
 

@@ -23,7 +23,8 @@ use steadfast_format::{DeviceId, SegmentId, Txg};
 
 use crate::objects::LaterOwner;
 use crate::{
-    Character, Device, DeviceWait, Error, Objects, PartRead, Presence, Result, SegmentPlace, SharedDevice,
+    Buffer, Character, Device, DeviceWait, Error, Objects, PartRead, Presence, Result, SegmentPlace,
+    SharedDevice,
 };
 
 /// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
@@ -317,6 +318,10 @@ impl Device for Metered {
 
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         self.write(bytes.len(), || self.device.put_segment(place, bytes))
+    }
+
+    fn put_shared(&self, place: SegmentPlace, bytes: &Arc<Buffer>) -> Result<()> {
+        self.write(bytes.len(), || self.device.put_shared(place, bytes))
     }
 
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use steadfast_crypto::hash;
 use steadfast_device::objects::LaterOwner;
 use steadfast_device::{
-    Character, Device, Error as DeviceError, Objects, Operation, PartRead, Presence, Result as DeviceResult,
-    SegmentPlace, SharedDevice,
+    Buffer, Character, Device, Error as DeviceError, Objects, Operation, PartRead, Presence,
+    Result as DeviceResult, SegmentPlace, SharedDevice,
 };
 use steadfast_env::Random;
 use steadfast_format::medium::UBERBLOCK_SIZE;
@@ -608,15 +608,39 @@ impl Covered {
         let cover = self.covering().ok_or(Error::Failed);
         let taken = cover.and_then(|cover| cover.take(place.segment, bytes).map(|()| cover));
         let cover = taken.map_err(|error| Error::Inner { reason: error.to_string() })?;
-        self.put_taken(&cover, place, bytes).map_err(|source| Error::TileStore { source })
+        self.put_taken(&cover, place, || self.inner.put_segment(place, bytes))
+            .map_err(|source| Error::TileStore { source })
+    }
+
+    /// Puts a segment by `put`, behind the code that takes it.
+    fn put_as(
+        &self,
+        place: SegmentPlace,
+        bytes: &[u8],
+        put: impl FnOnce() -> DeviceResult<()>,
+    ) -> DeviceResult<()> {
+        let Some(cover) = self.covering() else { return put() };
+        match cover.take(place.segment, bytes) {
+            Ok(()) => {}
+            Err(error @ Error::Exists(_)) => {
+                return Err(self.failed(Operation::Write, place.segment, &error));
+            }
+            Err(error) => cover.state().left_out = Some(error.to_string()),
+        }
+        self.put_taken(&cover, place, put)
     }
 
     /// Puts a segment that the code has, or leaves out.
-    fn put_taken(&self, cover: &Cover, place: SegmentPlace, bytes: &[u8]) -> DeviceResult<()> {
+    fn put_taken(
+        &self,
+        cover: &Cover,
+        place: SegmentPlace,
+        put: impl FnOnce() -> DeviceResult<()>,
+    ) -> DeviceResult<()> {
         // Beside what others send to the store: behind it, a commit would wait for both.
         let flusher = cover.parity().flusher();
         flusher.flush_ahead();
-        self.inner.put_segment(place, bytes)?;
+        put()?;
         cover.state().under_way.remove(&place.segment);
         Ok(())
     }
@@ -724,15 +748,11 @@ impl Device for Covered {
     }
 
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> DeviceResult<()> {
-        let Some(cover) = self.covering() else { return self.inner.put_segment(place, bytes) };
-        match cover.take(place.segment, bytes) {
-            Ok(()) => {}
-            Err(error @ Error::Exists(_)) => {
-                return Err(self.failed(Operation::Write, place.segment, &error));
-            }
-            Err(error) => cover.state().left_out = Some(error.to_string()),
-        }
-        self.put_taken(&cover, place, bytes)
+        self.put_as(place, bytes, || self.inner.put_segment(place, bytes))
+    }
+
+    fn put_shared(&self, place: SegmentPlace, bytes: &Arc<Buffer>) -> DeviceResult<()> {
+        self.put_as(place, bytes, || self.inner.put_shared(place, bytes))
     }
 
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> DeviceResult<()> {

@@ -105,7 +105,7 @@ impl Space {
         let (place, column) = (row.place.clone(), state.table.groups[row.group].column);
         let capacity_units = state.table.capacity_units(row);
         let row = (state.table.row_units(row) * self.geometry.unit) as usize;
-        let bytes = RwLock::new(self.spare.take(self.geometry.slot_size));
+        let bytes = RwLock::new(Arc::new(self.spare.take(self.geometry.slot_size)));
         let segment = Arc::new(OpenSegment { id, place, column, row, capacity_units, bytes });
         state.open.insert(id, Arc::clone(&segment));
         stream.open = Some(Filling { segment, filled_units: 0, written: 0 });

@@ -21,9 +21,13 @@ pub(crate) struct OpenSegment {
     pub row: usize,
     /// Units that it holds.
     pub capacity_units: u32,
-    /// Room for the whole segment, so that bytes never move; memory is touched as it fills.
-    pub bytes: RwLock<Buffer>,
+    /// Room for the whole segment, so that bytes never move; memory is touched as it fills. A
+    /// device shares it once the segment takes no more.
+    pub bytes: RwLock<Arc<Buffer>>,
 }
+
+/// Holds for every append.
+const UNSHARED: &str = "a device shares bytes of a segment that takes no more";
 
 impl OpenSegment {
     /// Where it lies, if that is one place.
@@ -37,9 +41,15 @@ impl OpenSegment {
         self.bytes.read().expect("no append panics").len() as u64
     }
 
+    /// Bytes that a device may share: nothing is appended any more.
+    pub fn shared(&self) -> Arc<Buffer> {
+        Arc::clone(&self.bytes.read().expect("no append panics"))
+    }
+
     /// Appends `bytes`, padded with zeros to `unit`; the offset at which they begin.
     pub fn push(&self, bytes: &[u8], unit: u32) -> u32 {
         let mut buffer = self.bytes.write().expect("no append panics");
+        let buffer = Arc::get_mut(&mut buffer).expect(UNSHARED);
         let offset = buffer.len();
         buffer.extend(bytes);
         let padded = buffer.len().next_multiple_of(unit as usize);
@@ -50,6 +60,7 @@ impl OpenSegment {
     /// Fills up with zeros.
     pub fn pad(&self, bytes: usize) {
         let mut buffer = self.bytes.write().expect("no append panics");
+        let buffer = Arc::get_mut(&mut buffer).expect(UNSHARED);
         let end = buffer.len() + bytes;
         buffer.resize(end);
     }
@@ -84,14 +95,17 @@ impl SpareBuffers {
     /// An empty buffer for a segment of `slot_size` bytes.
     pub fn take(&self, slot_size: u32) -> Buffer {
         let spare = self.buffers.lock().expect("no holder panics").pop();
-        spare.unwrap_or_else(|| Buffer::with_capacity(slot_size as usize))
+        let Some(mut spare) = spare else { return Buffer::with_capacity(slot_size as usize) };
+        spare.resize(0);
+        spare
     }
 
-    /// Takes the buffer of a segment that is closed, if no reader holds the segment any more.
+    /// Takes the buffer of a segment that is closed, if no reader has the segment any more.
     pub fn put(&self, segment: Arc<OpenSegment>) {
         let Ok(segment) = Arc::try_unwrap(segment) else { return };
-        let mut buffer = segment.bytes.into_inner().expect("no append panics");
-        buffer.resize(0);
+        let buffer = segment.bytes.into_inner().expect("no append panics");
+        // Nor a device: one that was silent may still send what nobody waits for.
+        let Ok(buffer) = Arc::try_unwrap(buffer) else { return };
         let mut buffers = self.buffers.lock().expect("no holder panics");
         if buffers.len() < SPARE_BUFFERS_MAX {
             buffers.push(buffer);

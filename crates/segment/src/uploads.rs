@@ -62,9 +62,9 @@ struct Upload {
 
 impl Upload {
     fn put(&self) -> Result<(), DeviceError> {
-        let bytes = self.segment.bytes.read().expect("no append panics");
+        let bytes = self.segment.shared();
         let result = match &self.opened {
-            Some(device) => device.put_segment(self.place, &bytes),
+            Some(device) => device.put_shared(self.place, &bytes),
             None => Err(DeviceError::NotInUse { device: format!("device {}", self.device) }),
         };
         self.counters.wrote(bytes.len(), result.is_ok());

@@ -1,11 +1,12 @@
 //! Uploads: how many are under way, what they hold, and what becomes of one that fails.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, StoreFault};
-use steadfast_device::{Operation, SharedDevice};
+use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, StoreFault};
+use steadfast_device::{Buffer, Operation, Result, SharedDevice};
 use steadfast_env::Env;
 use steadfast_format::{Address, DatasetId, DeviceId};
 use steadfast_segment::{Class, Error, Geometry, Space};
@@ -94,6 +95,57 @@ fn verify(space: &Space, blocks: &[(Address, u64)]) {
         read.unwrap_or_else(|_| panic!("block {seed} is read back"));
     }
     space.check().expect("consistent");
+}
+
+/// Notes the memory that segments are put out of.
+struct Noting {
+    store: MemoryStore,
+    memory: Mutex<Vec<usize>>,
+}
+
+impl Store for Noting {
+    fn identity(&self) -> String {
+        self.store.identity()
+    }
+
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        assert!(!name.starts_with("seg/"), "a copy would be sent");
+        self.store.create(name, bytes)
+    }
+
+    fn create_shared(&self, name: &str, bytes: &Arc<Buffer>) -> Result<bool> {
+        self.memory.lock().unwrap().push(bytes.as_ptr().addr());
+        self.store.create(name, bytes)
+    }
+
+    fn read(&self, name: &str, range: Option<Range<u64>>) -> Result<Vec<u8>> {
+        self.store.read(name, range)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>> {
+        self.store.list(folder)
+    }
+
+    fn delete(&self, names: &[String]) -> Result<()> {
+        self.store.delete(names)
+    }
+}
+
+#[test]
+fn segments_are_put_out_of_the_memory_that_they_were_filled_in_and_others_are_filled_there() {
+    let store = Arc::new(Noting { store: MemoryStore::new("objects"), memory: Mutex::default() });
+    let device = ObjectDevice::open(Arc::clone(&store) as _, Some(64 << 20), [1; 16]).expect("a store");
+    let device: SharedDevice = Arc::new(device);
+    let slots = (64 << 20) / GEOMETRY.slot_size - 1;
+    let space = Space::new(GEOMETRY, vec![(DeviceId(1), slots, device)], Env::real());
+    let mut blocks = Vec::new();
+    for first in [0, 4, 8] {
+        blocks.extend(write(&space, first..first + 4));
+        space.flush_open().expect("stored");
+    }
+    verify(&space, &blocks);
+    let memory = store.memory.lock().unwrap().clone();
+    assert_eq!(memory, [memory[0]; 3]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{ObjectRange, Store};
-use crate::Result;
+use crate::{Buffer, Result};
 
 /// A folder of a store: names begin below it.
 pub struct Below {
@@ -36,6 +36,10 @@ impl Store for Below {
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         self.store.create(&self.name(name), bytes)
+    }
+
+    fn create_shared(&self, name: &str, bytes: &Arc<Buffer>) -> Result<bool> {
+        self.store.create_shared(&self.name(name), bytes)
     }
 
     fn refuses(&self, name: &str) -> Result<bool> {

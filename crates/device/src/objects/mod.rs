@@ -38,7 +38,7 @@ use steadfast_format::object_names::{
 };
 use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, Kind, Operation, PartRead, Result, SegmentPlace};
+use crate::{Buffer, Character, Device, Error, Kind, Operation, PartRead, Result, SegmentPlace};
 
 pub use below::Below;
 pub use memory::{MemoryStore, Request, StoreFault};
@@ -280,8 +280,18 @@ impl ObjectDevice {
 
     /// Creates an object, or finds it with the same bytes. False if it has others.
     fn create_or_find(&self, object: &str, bytes: &[u8]) -> Result<bool> {
+        self.create_or_find_as(object, bytes, |object| self.store.create(object, bytes))
+    }
+
+    /// The same, created by `create`.
+    fn create_or_find_as(
+        &self,
+        object: &str,
+        bytes: &[u8],
+        create: impl FnOnce(&str) -> Result<bool>,
+    ) -> Result<bool> {
         self.check_held()?;
-        Ok(self.store.create(object, bytes)? || self.store.read(object, None)? == bytes)
+        Ok(create(object)? || self.store.read(object, None)? == bytes)
     }
 
     fn is_there(&self, object: &str) -> Result<bool> {
@@ -293,7 +303,11 @@ impl ObjectDevice {
     }
 
     fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
-        if self.create_or_find(object, bytes)? {
+        self.create_as(object, bytes, |object| self.store.create(object, bytes))
+    }
+
+    fn create_as(&self, object: &str, bytes: &[u8], create: impl FnOnce(&str) -> Result<bool>) -> Result<()> {
+        if self.create_or_find_as(object, bytes, create)? {
             return Ok(());
         }
         Err(Error::Exists { device: self.store.identity(), object: object.to_owned() })
@@ -384,6 +398,13 @@ impl Device for ObjectDevice {
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         self.check(Operation::Write, place, bytes.len() as u64)?;
         self.create(&object_names::segment(place.segment), bytes)
+    }
+
+    fn put_shared(&self, place: SegmentPlace, bytes: &Arc<Buffer>) -> Result<()> {
+        self.check(Operation::Write, place, bytes.len() as u64)?;
+        self.create_as(&object_names::segment(place.segment), bytes, |name| {
+            self.store.create_shared(name, bytes)
+        })
     }
 
     fn append_segment(&self, place: SegmentPlace, _offset: u32, _bytes: &[u8]) -> Result<()> {

@@ -1,8 +1,9 @@
 //! The interface of a store of whole objects.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::{Error, Result};
+use crate::{Buffer, Error, Result};
 
 /// A range of an object that is to be read.
 #[derive(Debug)]
@@ -38,6 +39,11 @@ pub trait Store: Send + Sync {
     /// A store that cannot tell overwrites it: the names of segments and roots are unique anyway
     /// ([`steadfast_format::object_names`]).
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool>;
+
+    /// The same of memory that the store may share for as long as it needs it, in place of a copy.
+    fn create_shared(&self, name: &str, bytes: &Arc<Buffer>) -> Result<bool> {
+        self.create(name, bytes)
+    }
 
     /// True if it refuses to create an object that is there, with other bytes.
     fn refuses(&self, name: &str) -> Result<bool> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use steadfast_device::objects::{ObjectRange, Store};
-use steadfast_device::{Error, Operation, Result};
+use steadfast_device::{Buffer, Error, Operation, Result};
 
 /// Opens a store.
 type Open = dyn Fn() -> io::Result<Arc<dyn Store>> + Send + Sync;
@@ -48,6 +48,10 @@ impl Store for LateStore {
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         self.store()?.create(name, bytes)
+    }
+
+    fn create_shared(&self, name: &str, bytes: &Arc<Buffer>) -> Result<bool> {
+        self.store()?.create_shared(name, bytes)
     }
 
     fn refuses(&self, name: &str) -> Result<bool> {
