@@ -153,7 +153,7 @@ impl Compressor {
 const ALIGNED_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes to be filled; what is large comes from memory that is used again.
-fn room_for(length: usize) -> Buffer {
+pub(crate) fn room_for(length: usize) -> Buffer {
     if length < ALIGNED_BYTES_MIN { vec![0; length].into() } else { Buffer::to_fill(length) }
 }
 

@@ -1,15 +1,16 @@
 //! Writing blocks: compress, seal, hash, append (ZFS: `zio_write`).
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use steadfast_crypto::SEAL_OVERHEAD;
-
+use steadfast_device::Buffer;
 use steadfast_env::Job;
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, DatasetId, Stamp, Txg};
 use steadfast_segment::Class;
 
 use crate::blocks::{BlockWrite, WriteContext};
-
+use crate::compress::room_for;
 use crate::error::Error;
 use crate::in_order::{Wanted, in_order};
 use crate::io::{BlockIo, PARALLEL_BYTES_MIN};
@@ -21,9 +22,26 @@ use crate::stats::add;
 /// processors while a thread waits for devices.
 const AHEAD_BYTES: usize = 2 << 20;
 
+/// Bytes of a block as they are stored.
+enum Stored<'a> {
+    Plain(Cow<'a, [u8]>),
+    Sealed(Buffer),
+}
+
+impl Deref for Stored<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Stored::Plain(bytes) => bytes,
+            Stored::Sealed(bytes) => bytes,
+        }
+    }
+}
+
 /// A sealed block without its places.
 struct Sealed<'a> {
-    bytes: Cow<'a, [u8]>,
+    bytes: Stored<'a>,
     pointer: BlockPointer,
     /// It has the copies that the dataset wishes.
     record: bool,
@@ -109,28 +127,22 @@ impl BlockIo {
         let units = (block.data.len() + overhead).div_ceil(unit);
         let limit = ((units - 1) * unit).saturating_sub(overhead);
         let packed = block.packed.filter(|(_, bytes)| bytes.len() <= limit);
-        let (compression, mut bytes) = match packed {
+        let (compression, bytes) = match packed {
             Some((compression, bytes)) => (compression, Cow::Borrowed(bytes)),
             None => self.compressor.compress(context.compression_of(block.kind), block.data, limit),
         };
         let (dataset, birth, kind, level) = (context.family, context.txg, block.kind, block.level);
         let identity = Identity { pool: self.pool, dataset, birth, lsize, kind, level, compression };
-        let stamp = match context.keys {
-            Some(keys) => {
-                // With room for the seal: growing would copy all of it once more.
-                let mut buffer = match bytes {
-                    Cow::Owned(buffer) if buffer.capacity() >= buffer.len() + SEAL_OVERHEAD => buffer,
-                    bytes => {
-                        let mut buffer = Vec::with_capacity(bytes.len() + SEAL_OVERHEAD);
-                        buffer.extend_from_slice(&bytes);
-                        buffer
-                    }
-                };
-                let stamp = keys.seal(&identity.aad(), &mut buffer);
-                bytes = Cow::Owned(buffer);
-                stamp
+        let (stamp, bytes) = match (context.keys, bytes) {
+            // With room for the seal: growing would copy all of it.
+            (Some(keys), Cow::Owned(mut bytes)) if bytes.capacity() - bytes.len() >= SEAL_OVERHEAD => {
+                (keys.seal(&identity.aad(), &mut bytes), Stored::Plain(Cow::Owned(bytes)))
             }
-            None => Stamp::default(),
+            (Some(keys), plain) => {
+                let mut bytes = room_for(plain.len() + SEAL_OVERHEAD);
+                (keys.seal_to(&identity.aad(), &plain, &mut bytes), Stored::Sealed(bytes))
+            }
+            (None, bytes) => (Stamp::default(), Stored::Plain(bytes)),
         };
         let psize = u32::try_from(bytes.len()).expect("at most 16 MiB and a seal");
         let hash = steadfast_crypto::hash(&bytes);

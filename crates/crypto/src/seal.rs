@@ -41,6 +41,8 @@ use crate::{Fill, Key, derive};
 
 /// Bytes that sealing adds to a block.
 pub const SEAL_OVERHEAD: usize = 16;
+/// Holds for every block that is sealed.
+const LENGTH: &str = "a block is far below GCM's greatest length, and its seal has 16 bytes";
 
 /// Keys of past epochs held ready; an epoch is an import, so a working set rarely spans more.
 const EPOCHS_KEPT: usize = 32;
@@ -90,11 +92,27 @@ impl BlockKeys {
     /// again to open it.
     #[must_use]
     pub fn seal(&self, aad: &[u8], buffer: &mut Vec<u8>) -> Stamp {
+        let counter = self.next_counter();
+        let sealed = self.current.seal_in_place_append_tag(nonce(counter), Aad::from(aad), buffer);
+        sealed.expect(LENGTH);
+        Stamp { salt: self.salt, counter }
+    }
+
+    /// The same from one place to another, which has [`SEAL_OVERHEAD`] bytes more.
+    #[must_use]
+    pub fn seal_to(&self, aad: &[u8], plain: &[u8], sealed: &mut [u8]) -> Stamp {
+        let counter = self.next_counter();
+        let (bytes, tag) = sealed.split_at_mut(plain.len());
+        let (nonce, aad) = (nonce(counter), Aad::from(aad));
+        let done = self.current.seal_out_of_place_scatter(nonce, aad, plain, bytes, &[], tag);
+        done.expect(LENGTH);
+        Stamp { salt: self.salt, counter }
+    }
+
+    fn next_counter(&self) -> u64 {
         let counter = self.counter.fetch_add(1, Ordering::Relaxed);
         assert!(counter != 0 && counter < u64::MAX / 2, "an epoch ends before its counters do");
-        let sealed = self.current.seal_in_place_append_tag(nonce(counter), Aad::from(aad), buffer);
-        sealed.expect("a block is far below GCM's greatest length");
-        Stamp { salt: self.salt, counter }
+        counter
     }
 
     /// Opens `buffer` in place and takes off the tag. On failure the buffer is emptied.
@@ -220,6 +238,14 @@ mod tests {
         assert_eq!(buffer.len(), 5000 + SEAL_OVERHEAD);
         second.open(&stamp, b"aad", &mut buffer).unwrap();
         assert_eq!(buffer, vec![7; 5000]);
+    }
+
+    #[test]
+    fn a_seal_in_another_place_is_the_one_in_place() {
+        let (mut in_place, mut apart) = (vec![7; 5000], vec![1; 5000 + SEAL_OVERHEAD]);
+        let stamp = salted(1).seal(b"aad", &mut in_place);
+        assert_eq!(salted(1).seal_to(b"aad", &[7; 5000], &mut apart), stamp);
+        assert_eq!(apart, in_place);
     }
 
     #[test]
