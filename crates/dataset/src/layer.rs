@@ -73,13 +73,14 @@ impl Layer {
     ) -> Growth {
         let mut growth = Growth::default();
         for (start, piece) in pieces(terms.record_size, offset..offset + len(data)) {
+            let follows = self.follows(terms.record_size, start);
             let new = || Record::new(terms.overlays.contains(&start));
             let record = self.records.entry(start).or_insert_with(new);
             let at = index(piece.start - offset);
             let bytes = &data[at..at + index(piece.end - piece.start)];
             self.stale.extend(record.spoil());
             let before = record.bytes();
-            growth.memory += record.write(terms.record_size, index(piece.start - start), bytes);
+            growth.memory += record.write(terms.record_size, follows, index(piece.start - start), bytes);
             self.bytes += record.bytes() - before;
             if matches!(record.early, Early::Not) && record.is_complete(terms.record_size) {
                 record.early = Early::Listed;
@@ -93,6 +94,12 @@ impl Layer {
             }
         }
         growth
+    }
+
+    /// True if nothing of the record at `start` was written, and all of the one before it was.
+    fn follows(&self, record_size: u64, start: u64) -> bool {
+        let before = || start.checked_sub(record_size).and_then(|before| self.records.get(&before));
+        !self.records.contains_key(&start) && before().is_some_and(|before| before.is_complete(record_size))
     }
 
     /// Makes a range read as zeros, whatever was written or lies below.
@@ -422,6 +429,18 @@ mod tests {
         let sealed = Terms { grain: Grain { sealed: true, ..PLAIN }, ..terms };
         let first = Layer::default().write(sealed, 4096, 0, &[1; 4096], |_| {});
         assert_eq!((first.memory, first.space), (4096, 8192), "the seal opens another unit");
+    }
+
+    #[test]
+    fn a_record_behind_one_that_was_written_whole_gets_its_memory_at_once() {
+        const RECORD: u64 = 1 << 17;
+        let half = vec![1; 1 << 16];
+        let terms = Terms { record_size: RECORD, grain: PLAIN, overlays: &[] };
+        let mut layer = Layer::default();
+        let memory = [0, 1, 2, 3, 7, 8]
+            .map(|number| layer.write(terms, 8 * RECORD, number << 16, &half, |_| {}).memory >> 16);
+        // A file's first record and one behind a gap may stay as short as they are.
+        assert_eq!(memory, [1, 1, 2, 0, 1, 1]);
     }
 
     #[test]

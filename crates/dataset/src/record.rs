@@ -214,8 +214,9 @@ impl Record {
         None
     }
 
-    /// Returns the bytes of memory added.
-    pub(crate) fn write(&mut self, record_size: u64, offset: usize, data: &[u8]) -> u64 {
+    /// Returns the bytes of memory added. A record that `follows` one that was written whole gets
+    /// memory for all of it at once, as its writer goes on most likely.
+    pub(crate) fn write(&mut self, record_size: u64, follows: bool, offset: usize, data: &[u8]) -> u64 {
         let end = offset + data.len();
         // Sequential writes and overwrites extend a chunk that is there; anything else makes a new
         // one.
@@ -231,7 +232,8 @@ impl Record {
         let reached: Vec<(usize, Arc<Buffer>)> =
             reached.into_iter().filter_map(|at| self.chunks.remove_entry(&at)).collect();
         let last = reached.last().map_or(0, |(at, next)| at + next.len());
-        make_room(&mut bytes, end.max(last) - at, index(record_size) - at);
+        let (needed, most) = (end.max(last) - at, index(record_size) - at);
+        make_room(&mut bytes, if follows { most } else { needed }, most);
         let overlap = (bytes.len() - (offset - at)).min(data.len());
         bytes[offset - at..offset - at + overlap].copy_from_slice(&data[..overlap]);
         bytes.extend(&data[overlap..]);
