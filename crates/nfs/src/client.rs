@@ -85,7 +85,7 @@ impl Client {
             let whole = self.assembler.feed(&mut input).map_err(io::Error::other)?;
             self.ahead = input.to_vec();
             if let Some(reply) = whole {
-                return Ok(reply);
+                return Ok(reply.to_vec());
             }
             let count = self.stream.read(&mut piece)?;
             if count == 0 {

@@ -8,10 +8,15 @@ use crate::{acl3, finder, mount3, nfs3, nlm4, nsm};
 /// A stream of records, in pieces of any length: nothing is kept beyond what came, and the pieces
 /// make no difference.
 pub fn stream(bytes: &[u8]) {
-    let records = |piece: usize| {
+    let records = |piece: usize, takes_over: bool| {
         let (mut assembler, mut records) = (Assembler::default(), Vec::new());
         for piece in bytes.chunks(piece) {
-            let mut input = piece;
+            let mut owned = piece.to_vec();
+            let is_taken = takes_over && assembler.take_over(&mut owned);
+            let mut input = if is_taken { &[] } else { piece };
+            if is_taken {
+                records.extend(assembler.feed(&mut input).expect("its length was looked at"));
+            }
             while !input.is_empty() {
                 match assembler.feed(&mut input) {
                     Ok(record) => records.extend(record),
@@ -22,9 +27,12 @@ pub fn stream(bytes: &[u8]) {
         }
         (records, Some(assembler.is_between()))
     };
-    let whole = records(bytes.len().max(1));
-    assert_eq!(whole, records(1));
-    assert_eq!(whole, records(7));
+    let whole = records(bytes.len().max(1), false);
+    for takes_over in [false, true] {
+        assert_eq!(whole, records(1, takes_over));
+        assert_eq!(whole, records(7, takes_over));
+        assert_eq!(whole, records(bytes.len().max(1), takes_over));
+    }
 }
 
 /// The head of a call: its credential is within bounds, and what follows are the arguments.

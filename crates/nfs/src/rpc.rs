@@ -1,5 +1,6 @@
 //! Remote procedure calls (RFC 5531): records on a stream, the head of a call, the head of a reply.
 
+use crate::spare;
 use crate::xdr::{Garbage, Reader, Result, Writer};
 
 /// Longest record that is taken: the longest write, and its head.
@@ -21,6 +22,35 @@ const VERSION: u32 = 2;
 #[error("a record of more than {RECORD_MAX} bytes")]
 pub struct TooLong;
 
+/// A record.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    bytes: Vec<u8>,
+    /// Bytes before it: the mark of its fragment, where it lies in the memory in which it came.
+    before: usize,
+}
+
+impl Record {
+    /// Its memory, for another use.
+    pub(crate) fn into_memory(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+impl std::ops::Deref for Record {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.before..]
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Record) -> bool {
+        **self == **other
+    }
+}
+
 /// Puts the records of a stream together from its fragments (RFC 5531, 11). It keeps what came,
 /// not what was announced.
 #[derive(Debug, Default)]
@@ -30,15 +60,32 @@ pub struct Assembler {
     /// Bytes of the fragment that are yet to come.
     left: usize,
     last: bool,
-    record: Vec<u8>,
+    record: Record,
 }
 
 impl Assembler {
+    /// Keeps the memory of a piece that came, in place of a copy of it: if a record begins with it,
+    /// nothing follows that record, and the piece fills half of its memory. The piece is without
+    /// memory then; [`Assembler::feed`] gives the record, if it is whole.
+    pub(crate) fn take_over(&mut self, piece: &mut Vec<u8>) -> bool {
+        let Some((head, rest)) = piece.split_first_chunk() else { return false };
+        let mark = u32::from_be_bytes(*head);
+        let length = (mark & !LAST) as usize;
+        let is_alone = self.is_between() && (rest.len()..=RECORD_MAX).contains(&length);
+        if !is_alone || piece.len() < piece.capacity() / 2 {
+            return false;
+        }
+        (self.head, self.head_bytes, self.last) = (*head, head.len(), mark & LAST != 0);
+        self.left = length - rest.len();
+        self.record = Record { before: head.len(), bytes: std::mem::take(piece) };
+        true
+    }
+
     /// Takes bytes from the front of `input`, up to the end of a record, which it gives.
     ///
     /// # Errors
     /// The record would be too long. Nothing that follows makes sense.
-    pub fn feed(&mut self, input: &mut &[u8]) -> std::result::Result<Option<Vec<u8>>, TooLong> {
+    pub fn feed(&mut self, input: &mut &[u8]) -> std::result::Result<Option<Record>, TooLong> {
         loop {
             if self.head_bytes < 4 {
                 let Some((first, rest)) = input.split_first() else { return Ok(None) };
@@ -57,7 +104,7 @@ impl Assembler {
             }
             let (taken, rest) = input.split_at(self.left.min(input.len()));
             *input = rest;
-            self.record.extend_from_slice(taken);
+            self.keep(taken);
             self.left -= taken.len();
             if self.left > 0 {
                 return Ok(None);
@@ -67,6 +114,16 @@ impl Assembler {
                 return Ok(Some(std::mem::take(&mut self.record)));
             }
         }
+    }
+
+    /// Adds bytes of the fragment to the record.
+    fn keep(&mut self, taken: &[u8]) {
+        let bytes = &mut self.record.bytes;
+        if bytes.capacity() - bytes.len() < taken.len() {
+            // Memory that waits is there anyway. Without, it grows with what comes.
+            spare::move_to(bytes, self.left);
+        }
+        bytes.extend_from_slice(taken);
     }
 
     /// Bytes of an incomplete record that are kept.
@@ -278,7 +335,7 @@ mod tests {
         for byte in bytes.chunks(1) {
             let mut input = byte;
             while !input.is_empty() {
-                records.extend(assembler.feed(&mut input)?);
+                records.extend(assembler.feed(&mut input)?.map(|record| record.to_vec()));
             }
         }
         Ok(records)
@@ -289,8 +346,48 @@ mod tests {
         let stream = b"\x80\0\0\x02ab\0\0\0\x01c\0\0\0\0\x80\0\0\x03def\x80\0\0\0";
         assert_eq!(feed(stream), Ok(vec![b"ab".to_vec(), b"cdef".to_vec(), Vec::new()]));
         let (mut assembler, mut input) = (Assembler::default(), &stream[..]);
-        assert_eq!(assembler.feed(&mut input), Ok(Some(b"ab".to_vec())));
+        assert_eq!(assembler.feed(&mut input).unwrap().as_deref(), Some(&b"ab"[..]));
         assert!(assembler.is_between() && input.len() == 20);
+    }
+
+    /// A piece as it comes from a socket, with memory for some bytes more.
+    fn piece(bytes: &[u8], more: usize) -> Vec<u8> {
+        let mut piece = Vec::with_capacity(bytes.len() + more);
+        piece.extend_from_slice(bytes);
+        piece
+    }
+
+    #[test]
+    fn a_piece_that_a_record_begins_with_is_kept_where_it_is() {
+        let mut assembler = Assembler::default();
+        let mut whole = piece(b"\x80\0\0\x03abc", 2);
+        let place = whole[4..].as_ptr();
+        assert!(assembler.take_over(&mut whole) && whole.capacity() == 0);
+        let record = assembler.feed(&mut &[][..]).unwrap().expect("it is whole");
+        assert_eq!((&record[..], record.as_ptr()), (&b"abc"[..], place));
+        // The rest comes later, in a fragment of its own, and another record behind it.
+        assert!(assembler.is_between() && assembler.take_over(&mut piece(b"\0\0\0\x04ab", 0)));
+        assert_eq!((assembler.kept(), assembler.is_between()), (2, false));
+        assert!(!assembler.take_over(&mut piece(b"\x80\0\0\x01z", 0)), "it is in the middle of one");
+        let mut rest = &b"cd\x80\0\0\x01e\x80\0\0\x01f"[..];
+        assert_eq!(assembler.feed(&mut rest).unwrap().as_deref(), Some(&b"abcde"[..]));
+        assert_eq!(assembler.feed(&mut rest).unwrap().as_deref(), Some(&b"f"[..]));
+    }
+
+    #[test]
+    fn a_piece_is_left_where_its_memory_is_not_the_records_alone() {
+        let mut assembler = Assembler::default();
+        for (bytes, more) in [
+            (&b""[..], 0),
+            (b"\x80\0\0", 0),
+            (b"\x80\0\0\x01ab", 0),
+            (b"\x80\0\0\x03abc", 16),
+            (b"\x80\x20\0\0abc", 0),
+        ] {
+            let mut piece = piece(bytes, more);
+            assert!(!assembler.take_over(&mut piece) && assembler.is_between(), "{bytes:?}");
+            assert_eq!(piece, bytes);
+        }
     }
 
     #[test]
@@ -310,7 +407,8 @@ mod tests {
         let mut assembler = Assembler::default();
         assert_eq!(assembler.feed(&mut &b"\x80\x10\0\0abc"[..]), Ok(None));
         assert_eq!(assembler.kept(), 3);
-        assert!(assembler.record.capacity() < 64, "{}", assembler.record.capacity());
+        let capacity = assembler.record.bytes.capacity();
+        assert!(capacity < 64, "{capacity}");
     }
 
     /// The bytes of a call of NFS 3 NULL, written by hand after RFC 5531, section 9.

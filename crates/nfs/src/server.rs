@@ -37,7 +37,7 @@
 use crate::crowd::Crowd;
 use crate::finder::Ports;
 use crate::reply::Reply;
-use crate::rpc::Assembler;
+use crate::rpc::{Assembler, Record};
 use crate::service::{Peer, Service};
 use crate::spare;
 use crate::tags;
@@ -47,8 +47,10 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -71,6 +73,9 @@ const SWEEP: Duration = Duration::from_secs(5);
 const THREADS_MAX: usize = 64;
 /// How long nothing must have ended, with no thread idle, before one is added.
 const TICK: Duration = Duration::from_millis(10);
+/// How often the supervisor looks after it saw all threads busy, before it waits to be woken: a
+/// crowd keeps them busy for a moment many times a second, and each wake-up is a switch.
+const TICKS: u32 = 16;
 /// How long a thread more than needed stays.
 const LINGER: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Bytes of its stack that a thread has from the start: a create was seen to use 24 KiB.
@@ -79,8 +84,8 @@ const STACK: usize = 32 << 10;
 const LOOK_AFTER: usize = 4;
 /// Sockets that are served in one look.
 const LOOKS: usize = 64;
-/// Bytes read at once.
-const PIECE: usize = 64 << 10;
+/// Bytes read at once: a write of 64 KiB, and its head.
+const PIECE: usize = 68 << 10;
 /// Pieces read at once: the longest record, and a bit.
 const PIECES_MAX: usize = 20;
 /// Connections accepted at once.
@@ -166,6 +171,8 @@ struct Shared {
     refused: AtomicU64,
     stopping: AtomicBool,
     supervisor: OnceLock<Thread>,
+    /// The supervisor looks each [`TICK`], so nobody need wake it.
+    is_watched: AtomicBool,
     left: Mutex<()>,
     gone: Condvar,
 }
@@ -173,7 +180,7 @@ struct Shared {
 /// A request that is to run.
 struct Job {
     running: Running,
-    record: Vec<u8>,
+    record: Record,
     /// When it could have run.
     came: Instant,
 }
@@ -190,7 +197,7 @@ struct Connection {
 struct State {
     assembler: Assembler,
     /// Complete records that do not run yet.
-    pending: VecDeque<Vec<u8>>,
+    pending: VecDeque<Record>,
     running: usize,
     /// Replies that were not taken yet, and how much of the first one was.
     replies: VecDeque<Reply>,
@@ -284,6 +291,7 @@ impl Server {
             refused: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             supervisor: OnceLock::new(),
+            is_watched: AtomicBool::new(false),
             left: Mutex::new(()),
             gone: Condvar::new(),
         });
@@ -370,9 +378,17 @@ impl Shared {
     fn supervise(self: Arc<Self>) {
         _ = self.supervisor.set(std::thread::current());
         let (mut swept, mut before) = (Instant::now(), u64::MAX);
+        let mut ticks = 0_u32;
         while !self.stopping.load(SeqCst) {
+            ticks = ticks.saturating_sub(1);
+            self.is_watched.store(ticks > 0, SeqCst);
+            // Behind that: the last idle thread that finds work wakes this one, or is seen here.
             let is_busy = self.idle.load(SeqCst) == 0;
-            std::thread::park_timeout(if is_busy { TICK } else { SWEEP });
+            if is_busy {
+                ticks = TICKS;
+                self.is_watched.store(true, SeqCst);
+            }
+            std::thread::park_timeout(if ticks > 0 { TICK } else { SWEEP });
             // Connections that come are work, too.
             let done = self.answered.load(SeqCst) + self.next.load(SeqCst);
             let is_stuck = is_busy && self.idle.load(SeqCst) == 0 && done == before;
@@ -405,7 +421,7 @@ impl Shared {
 
     fn work(self: &Arc<Self>) {
         prepare_stack();
-        let (mut events, mut piece) = (Vec::with_capacity(1), vec![0; PIECE]);
+        let (mut events, mut piece) = (Vec::with_capacity(1), Vec::with_capacity(PIECE));
         let mut ran = 0;
         loop {
             if self.stopping.load(SeqCst) {
@@ -425,12 +441,13 @@ impl Shared {
             self.idle.fetch_add(1, SeqCst);
             let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&LINGER));
             if self.idle.fetch_sub(1, SeqCst) == 1
+                && !self.is_watched.load(SeqCst)
                 && let Some(supervisor) = self.supervisor.get()
             {
                 supervisor.unpark();
             }
             match (waited, events.first().map(|event| event.data.u64())) {
-                (Err(rustix::io::Errno::INTR), _) => {}
+                (Err(Errno::INTR), _) => {}
                 (Err(error), _) => {
                     (self.log)(format!("the network front lost a thread: {error}"));
                     return;
@@ -447,7 +464,7 @@ impl Shared {
     }
 
     /// Serves sockets that have something, without waiting for any.
-    fn look(self: &Arc<Self>, events: &mut Vec<epoll::Event>, piece: &mut [u8]) {
+    fn look(self: &Arc<Self>, events: &mut Vec<epoll::Event>, piece: &mut Vec<u8>) {
         const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         for _ in 0..LOOKS {
             events.clear();
@@ -460,11 +477,11 @@ impl Shared {
     }
 
     /// An event of a socket. Gives a request to run.
-    fn attend(self: &Arc<Self>, token: u64, piece: &mut [u8]) -> Option<Job> {
+    fn attend(self: &Arc<Self>, token: u64, piece: &mut Vec<u8>) -> Option<Job> {
         match token {
             BELL => None,
             token if token < DOORS + DOORS_MAX => {
-                self.enter((token - DOORS) as usize, piece);
+                self.enter((token - DOORS) as usize);
                 None
             }
             token => {
@@ -502,26 +519,27 @@ impl Shared {
             // Its `Running` closed the connection.
             Err(_) => (self.log)(format!("internal error in a call of {}", connection.peer.client)),
         }
+        spare::keep(record.into_memory());
         self.answered.fetch_add(1, SeqCst);
         (self.served)();
     }
 
     /// Something is at a door.
-    fn enter(self: &Arc<Self>, number: usize, piece: &mut [u8]) {
+    fn enter(self: &Arc<Self>, number: usize) {
         let Some(door) = self.doors.get(number) else { return };
         match door {
             Door::Stream(listener) if !self.accept(listener) => return,
             Door::Stream(_) => {}
-            Door::Datagrams(socket) => self.take(socket, &mut piece[..DATAGRAM_MAX]),
+            Door::Datagrams(socket) => self.take(socket),
         }
         _ = door.arm(&self.epoll, number, false);
     }
 
     /// Answers datagrams.
-    fn take(&self, socket: &UdpSocket, piece: &mut [u8]) {
-        let Ok(server) = socket.local_addr() else { return };
+    fn take(&self, socket: &UdpSocket) {
+        let (Ok(server), mut piece) = (socket.local_addr(), [0; DATAGRAM_MAX]) else { return };
         for _ in 0..DATAGRAMS_MAX {
-            let Ok((count, client)) = socket.recv_from(piece) else { return };
+            let Ok((count, client)) = socket.recv_from(&mut piece) else { return };
             let answer = || self.service.datagram(Peer { client, server }, &piece[..count]);
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer)) {
                 // A client that does not get it asks again.
@@ -588,7 +606,7 @@ impl Shared {
 
 impl Connection {
     /// Its socket has something, or takes something. Gives a request to run.
-    fn ready(self: &Arc<Self>, piece: &mut [u8]) -> Option<Job> {
+    fn ready(self: &Arc<Self>, piece: &mut Vec<u8>) -> Option<Job> {
         let shared = self.shared.upgrade()?;
         let mut jobs = Vec::new();
         {
@@ -609,21 +627,27 @@ impl Connection {
     }
 
     /// Reads what is there, up to the end of a record. False if the connection is to end.
-    fn read(&self, shared: &Shared, state: &mut State, piece: &mut [u8]) -> bool {
+    fn read(&self, shared: &Shared, state: &mut State, piece: &mut Vec<u8>) -> bool {
         for _ in 0..PIECES_MAX {
             if !wants_input(state) {
                 break;
             }
-            let count = match (&self.stream).read(piece) {
-                Ok(0) => return false,
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            piece.clear();
+            if piece.capacity() < PIECE {
+                // It went with a record.
+                *piece = spare::room(PIECE);
+            }
+            match recv(&self.stream, spare_capacity(piece), RecvFlags::empty()) {
+                Ok((0, _)) => return false,
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
                 Err(_) => return false,
-            };
+            }
             state.progress = shared.now();
-            let mut input = &piece[..count];
-            while !input.is_empty() {
+            let is_all = piece.len() < piece.capacity();
+            let mut input = if state.assembler.take_over(piece) { &[] } else { &piece[..] };
+            loop {
                 match state.assembler.feed(&mut input) {
                     Ok(Some(record)) => state.pending.push_back(record),
                     Ok(None) => {}
@@ -632,8 +656,12 @@ impl Connection {
                         return false;
                     }
                 }
+                if input.is_empty() {
+                    break;
+                }
             }
-            if count < piece.len() {
+            // The rest of a record is most often there when its beginning was taken.
+            if is_all && state.assembler.is_between() {
                 break;
             }
         }

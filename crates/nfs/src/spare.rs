@@ -1,4 +1,4 @@
-//! Memory of long replies, content of files and listings, kept for the next ones.
+//! Memory of long replies and records, content of files and listings, kept for the next ones.
 //!
 //! A reply of a megabyte from the allocator is memory that the kernel cleared, and cleared again
 //! when it is given a length: two passes over what a third fills and a fourth sends. Memory of an
@@ -9,6 +9,7 @@
 //!      The caller cuts it there.
 
 use parking_lot::Mutex;
+use std::ops::Range;
 
 /// Shorter replies are better off in the allocator.
 const BYTES_MIN: usize = 64 << 10;
@@ -46,13 +47,40 @@ pub(crate) fn reserve(out: &mut Vec<u8>, more: usize) {
     }
 }
 
+/// Moves the bytes to memory with room for `more`, if some of it waits.
+pub(crate) fn move_to(out: &mut Vec<u8>, more: usize) {
+    let length = out.len() + more;
+    if length >= BYTES_MIN
+        && let Some(mut spare) = take(length)
+    {
+        spare.clear();
+        spare.extend_from_slice(out);
+        keep(std::mem::replace(out, spare));
+    }
+}
+
+/// Memory with room for `length` bytes, and for less than twice as many if it is an earlier one.
+pub(crate) fn room(length: usize) -> Vec<u8> {
+    match take_of(length..2 * length) {
+        Some(mut spare) => {
+            spare.clear();
+            spare
+        }
+        None => Vec::with_capacity(length),
+    }
+}
+
 fn take(length: usize) -> Option<Vec<u8>> {
+    take_of(length..usize::MAX)
+}
+
+fn take_of(lengths: Range<usize>) -> Option<Vec<u8>> {
     let mut waiting = SPARE.lock();
-    let at = waiting.iter().rposition(|buffer| buffer.capacity() >= length)?;
+    let at = waiting.iter().rposition(|buffer| lengths.contains(&buffer.capacity()))?;
     Some(waiting.swap_remove(at))
 }
 
-/// A reply was sent.
+/// A reply was sent, or a record carried out.
 pub(crate) fn keep(reply: Vec<u8>) {
     if reply.capacity() >= BYTES_MIN {
         let mut waiting = SPARE.lock();
