@@ -239,7 +239,7 @@ fn what_an_import_put_back_is_held_against_its_hashes() {
     host.shell("zpool export tank; find bucket -path '*seg*' -type f -delete").ok();
 
     host.shell(import).ok();
-    let status = host.until("zpool status -v tank", |told| told.contains("the import put back "));
+    let status = host.until("zpool status -v tank", |told| told.contains(" live blocks: "));
     assert!(status.contains(" live blocks: 1 do not have their hash"), "{status}");
     assert!(status.contains("tank/sealed was not looked at: its key is not loaded"), "{status}");
     assert!(status.contains("t/noise"), "{status}");
