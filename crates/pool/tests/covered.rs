@@ -17,7 +17,7 @@ use steadfast_format::object_names::LABELS;
 use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers, scan};
 use steadfast_posix::FileSystem;
 
-const CAPACITY: u64 = 256 * MIB;
+pub(crate) const CAPACITY: u64 = 256 * MIB;
 pub(crate) const PATH: &str = "/safe/parity";
 pub(crate) const TILES: &str = "s3://tiles";
 

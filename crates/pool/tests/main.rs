@@ -14,6 +14,7 @@ mod covered;
 mod crash;
 mod dead_records;
 mod dedup;
+mod deletes;
 mod destroyed_amid;
 mod destroyed_unread;
 mod diagnosis;

@@ -14,6 +14,7 @@
 
 mod rekey;
 mod repair;
+mod waiting;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -37,6 +38,7 @@ use crate::tag::TagKeys;
 
 pub use rekey::{Rekey, rekey};
 pub use repair::{Repair, repair};
+use waiting::{Leave, Leaving, Waiting};
 
 /// Slot that objects are read and written with: stores of objects use the id alone.
 const NO_SLOT: u32 = 0;
@@ -69,8 +71,8 @@ struct State {
     under_way: HashMap<SegmentId, Vec<Tag>>,
     /// Segments with cells that are not theirs: they stay, in the code and at the store.
     held_back: Vec<ParitySegment>,
-    /// Segments that were to be deleted while a repair read: they leave the code behind it.
-    waiting: Vec<SegmentId>,
+    /// Segments that are to be deleted, and could not leave the code yet.
+    waiting: Waiting,
     /// The segment that [`Covered::adopt`] is reading, until it is deleted meanwhile.
     adopting: Option<SegmentId>,
     /// Segments that came in by [`Covered::adopt`], each with the position behind its record,
@@ -131,14 +133,6 @@ impl Cover {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A segment leaves the code when there is room for it again. The caller has the parity's lock.
-    fn wait(&self, segment: SegmentId) {
-        let waiting = &mut self.state().waiting;
-        if !waiting.contains(&segment) {
-            waiting.push(segment);
-        }
     }
 
     /// Makes durable what came in until now. Puts go on meanwhile.
@@ -313,27 +307,6 @@ impl Covered {
             cover.parity_mut().forget_released(&free);
         }
         Ok(ids.len())
-    }
-
-    /// Takes segments out of the code that had to wait for room in the journal, if there is some.
-    ///
-    /// # Errors
-    /// Of the store or of the parity device; those that are left wait on.
-    pub fn resume_deletes(&self) -> DeviceResult<()> {
-        let Some(cover) = self.covering() else { return Ok(()) };
-        let waiting = {
-            let parity = cover.parity();
-            let is_full = parity.journal_bytes() > parity.figures().journal_size / 2;
-            if parity.is_pinned() || is_full {
-                return Ok(());
-            }
-            std::mem::take(&mut cover.state().waiting)
-        };
-        let outcome = if waiting.is_empty() { Ok(()) } else { self.delete_segments(&waiting) };
-        if outcome.is_err() {
-            cover.state().waiting.extend(waiting);
-        }
-        outcome
     }
 
     /// Segments that stay at the store because cells of them are wrong.
@@ -565,18 +538,28 @@ impl Covered {
     }
 
     /// Takes a segment out of the code. False if the code does not have it, and it may go at once.
-    fn leave(&self, cover: &Cover, segment: SegmentId) -> DeviceResult<bool> {
+    fn leave(&self, cover: &Cover, segment: SegmentId, how: &Leaving<'_>) -> DeviceResult<(bool, Leave)> {
         let named: Vec<ParitySegment> = {
             let parity = cover.parity_mut();
             let named: Vec<ParitySegment> = parity.named(segment, cover.store).collect();
             if named.is_empty() {
                 let mut state = cover.state();
                 state.adopting = state.adopting.filter(|adopting| *adopting != segment);
-                return Ok(parity.is_leaving(segment, cover.store));
+                return Ok((parity.is_leaving(segment, cover.store), Leave::Done));
             }
             named
         };
-        named.into_iter().try_for_each(|known| self.leave_as(cover, known, None)).map(|()| true)
+        for known in named {
+            match self.leave_as(cover, known, how)? {
+                Leave::Done => {}
+                Leave::Waits => return Ok((true, Leave::Waits)),
+                Leave::Unread(error) => {
+                    cover.state().waiting.push_unread(segment, &error);
+                    return Ok((true, Leave::Unread(error)));
+                }
+            }
+        }
+        Ok((true, Leave::Done))
     }
 
     /// Takes a segment out of the code, and leaves it at the store. Its content is read there if
@@ -584,7 +567,12 @@ impl Covered {
     pub(crate) fn take_out(&self, segment: SegmentId, content: Option<&[u8]>) -> DeviceResult<()> {
         let Some(cover) = self.covering() else { return Ok(()) };
         let known: Vec<ParitySegment> = cover.parity().named(segment, cover.store).collect();
-        known.into_iter().try_for_each(|known| self.leave_as(&cover, known, content))?;
+        let how = Leaving { content, reads: true, lists: false };
+        for known in known {
+            if let Leave::Unread(error) = self.leave_as(&cover, known, &how)? {
+                return Err(error);
+            }
+        }
         cover.state().under_way.remove(&segment);
         Ok(())
     }
@@ -674,23 +662,38 @@ impl Covered {
         Ok(gone)
     }
 
-    fn leave_as(&self, cover: &Cover, known: ParitySegment, given: Option<&[u8]>) -> DeviceResult<()> {
+    fn leave_as(&self, cover: &Cover, known: ParitySegment, how: &Leaving<'_>) -> DeviceResult<Leave> {
         let segment = known.segment;
+        // The caller of a list waits for the parity's lock, which is held here.
+        let wait = || {
+            if how.lists {
+                cover.state().waiting.push(segment);
+            }
+            Ok(Leave::Waits)
+        };
         // Bytes that only the store has are read without the lock: nobody waits for a store.
-        let mut content: Option<Vec<u8>> = given.map(<[u8]>::to_vec);
+        let mut content: Option<Vec<u8>> = how.content.map(<[u8]>::to_vec);
         loop {
             let mut parity = cover.parity_mut();
             // No pass of this call makes room: nothing is read for what has to wait.
             if !parity.has_room_for(&known) && (parity.bodies().is_some() || parity.is_pinned()) {
                 parity.note_full();
-                cover.wait(segment);
-                return Ok(());
+                return wait();
             }
             if content.is_none() && !parity.is_mirrored(known) {
+                if !how.reads {
+                    return wait();
+                }
+                // Nor for what a pass makes no room for.
+                let (parity, room) = cover.journaled(parity, |parity| parity.room_of(&known));
+                room.map_err(|error| self.failed(Operation::Discard, segment, &error))?;
                 drop(parity);
                 let mut read = Vec::new();
-                if self.read_object(known, &mut read).is_err() {
-                    read.clear();
+                match self.read_object(known, &mut read) {
+                    Ok(()) => {}
+                    Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => read.clear(),
+                    // Its cells may all be right.
+                    Err(error) => return Ok(Leave::Unread(error)),
                 }
                 content = Some(read);
                 continue;
@@ -703,19 +706,16 @@ impl Covered {
                 // The journal had it until the pass that made room ended.
                 Err(Error::WrongCells(_)) if content.is_none() && !parity.is_mirrored(known) => {}
                 // Somebody else takes it out.
-                Ok(()) | Err(Error::Unknown(_)) => return Ok(()),
+                Ok(()) | Err(Error::Unknown(_)) => return Ok(Leave::Done),
                 Err(Error::WrongCells(_)) => {
                     let held_back = &mut cover.state().held_back;
                     if !held_back.contains(&known) {
                         held_back.push(known);
                     }
-                    return Ok(());
+                    return Ok(Leave::Done);
                 }
                 // It leaves behind the recovery, or when a pass has made room.
-                Err(Error::Recovering | Error::JournalFull { .. }) => {
-                    cover.wait(segment);
-                    return Ok(());
-                }
+                Err(Error::Recovering | Error::JournalFull { .. }) => return wait(),
                 Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),
             }
         }
@@ -793,7 +793,7 @@ impl Device for Covered {
 
     fn discard_segment(&self, place: SegmentPlace) -> DeviceResult<()> {
         match self.covering() {
-            Some(cover) if self.leave(&cover, place.segment)? => Ok(()),
+            Some(cover) if self.leave(&cover, place.segment, &Leaving::newly(&cover))?.0 => Ok(()),
             _ => self.inner.discard_segment(place),
         }
     }
@@ -865,11 +865,14 @@ impl Objects for Covered {
 
     fn delete_segments(&self, segments: &[SegmentId]) -> DeviceResult<()> {
         let Some(cover) = self.covering() else { return self.inner_objects().delete_segments(segments) };
-        let mut uncovered = Vec::new();
+        let (mut uncovered, mut how) = (Vec::new(), Leaving::newly(&cover));
         for &segment in segments {
-            if !self.leave(&cover, segment)? {
+            let (is_known, left) = self.leave(&cover, segment, &how)?;
+            if !is_known {
                 uncovered.push(segment);
             }
+            // Where the store is away it is asked once.
+            how.reads &= !matches!(left, Leave::Unread(_));
         }
         if uncovered.is_empty() { Ok(()) } else { self.inner_objects().delete_segments(&uncovered) }
     }

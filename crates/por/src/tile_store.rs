@@ -430,20 +430,20 @@ impl TileStore {
         };
         let mut read = 0;
         for (name, after) in due {
-            let known = {
+            let is_in = {
                 let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-                let known = inner.named(name, STORE).next();
+                let is_in = inner.named(name, STORE).next().is_some();
                 // It waits for the repair that reads.
-                if known.is_some() && inner.is_pinned() {
+                if is_in && inner.is_pinned() {
                     continue;
                 }
-                known.map(|known| (known, inner.is_mirrored(known)))
+                is_in
             };
-            if known.is_some() && read == LEAVE_AT_ONCE {
+            if is_in && read == LEAVE_AT_ONCE {
                 return Ok(true);
             }
-            read += usize::from(known.is_some());
-            let left = self.let_leave(name, known);
+            read += usize::from(is_in);
+            let left = if is_in { self.store.take_out(name, None) } else { Ok(()) };
             {
                 let state = &mut *self.state();
                 state.stale.remove(&name);
@@ -457,22 +457,6 @@ impl TileStore {
             self.note_left(name, after);
         }
         Ok(false)
-    }
-
-    /// Takes an object out of the inner code, if that has it, and its journal has it or not.
-    fn let_leave(&self, name: SegmentId, known: Option<(ParitySegment, bool)>) -> DeviceResult<()> {
-        match known {
-            None => Ok(()),
-            Some((_, true)) => self.store.take_out(name, None),
-            Some((known, false)) => {
-                let mut bytes = vec![0; known.length as usize];
-                match self.store.read_segment(Self::place(name), 0, &mut bytes) {
-                    Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => bytes.clear(),
-                    read => read?,
-                }
-                self.store.take_out(name, Some(&bytes))
-            }
-        }
     }
 
     /// Notes an object that was to leave the inner code.

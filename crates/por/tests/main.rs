@@ -1,6 +1,7 @@
 //! Tests through the public surface.
 
 mod away;
+mod away_pass;
 mod covered;
 mod device;
 mod lying;
@@ -11,3 +12,4 @@ mod samples;
 mod statistics;
 mod step;
 mod store;
+mod waiting;

@@ -21,7 +21,7 @@ use crate::device::{BLOCK, False, Given, SMALL, State, open};
 use crate::store::{Dice, is_long};
 
 /// Three tiles.
-const THREE: (u64, u32) = (8000, 500_000);
+pub(crate) const THREE: (u64, u32) = (8000, 500_000);
 const TILE: usize = 2048 * (PAYLOAD + 16);
 
 impl World {
@@ -32,6 +32,11 @@ impl World {
     fn rekey_within(&self, memory: u64, lost: Option<&[CellId]>, stop: &AtomicBool) -> Result<Rekey, Error> {
         let env = Env::seeded(self.header().sequence);
         rekey(&[Arc::clone(&self.covered)], lost, None, &env, memory, stop, &mut |_, _| ())
+    }
+
+    /// The code is made anew without these cells.
+    pub(crate) fn rekeyed(&self, lost: &[CellId]) -> Result<Rekey, Error> {
+        self.rekey_within(1 << 30, Some(lost), &AtomicBool::new(false))
     }
 
     /// The header as it lies on the device.

@@ -302,7 +302,7 @@ impl Syncer {
         // First, so that a task that waited for this commit finds the log.
         self.zil.begin_log(txg);
         self.stores.committed();
-        self.devices.parity_committed();
+        self.devices.parity_committed(cost.space > 0);
         self.core.txgs.commits.note_committed(txg);
         Ok(())
     }

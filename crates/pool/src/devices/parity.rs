@@ -18,9 +18,12 @@
 //!     tests: `all_is_covered_once_it_is_durable`, `an_audit_counts_what_is_durable`
 
 mod audit;
+mod deletes;
+mod status;
 mod tiles;
 
 pub use audit::{Agent, AskAgent, NoSum};
+pub use status::ParityStatus;
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
@@ -28,11 +31,11 @@ use crate::core::ranked::{RankedMutex, rank};
 use crate::core::state::Sealing;
 use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use steadfast_crypto::Key;
@@ -40,9 +43,9 @@ use steadfast_env::Env;
 use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, MetaKey, ParityStanding, PoolGuid, SegmentId,
 };
-use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Pass, Standing, Step, StepResult};
+use steadfast_por::parity::{Creation, Medium, ParityDevice, Pass, Standing, Step, StepResult};
 use steadfast_por::tile_store::{create_at_store, mend, open_parity};
-use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TilesPlace, TilesStatus, tile_store};
+use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TilesPlace, tile_store};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "parity";
@@ -92,6 +95,8 @@ pub(crate) struct Parity {
     committed: AtomicU64,
     /// When the last pass ended.
     passed_ns: AtomicU64,
+    /// Passes that ended since the last commit in which somebody wrote.
+    idle_passes: AtomicU32,
     /// End of the journal when it was last looked at.
     looked_at: AtomicU64,
     /// No step of a pass before: the last one failed.
@@ -109,6 +114,8 @@ struct CatchUp {
     queue: VecDeque<(DeviceId, SegmentId, u64)>,
     /// When to look for more.
     look_ns: u64,
+    /// When to ask a store again for an object that is to leave the code, and that it did not give.
+    resume_ns: BTreeMap<DeviceId, u64>,
     /// A step of a pass between two calls, where nothing runs beside it.
     step: Option<StepState>,
 }
@@ -120,29 +127,6 @@ enum StepState {
 }
 
 type PassStep = std::result::Result<Option<Pass>, steadfast_por::parity::Error>;
-
-/// The parity device as status shows it.
-#[derive(Clone, Debug)]
-pub struct ParityStatus {
-    /// Path as labels list it.
-    pub path: String,
-    /// Its guid.
-    pub guid: u64,
-    /// Why it is not in use.
-    pub trouble: Option<String>,
-    /// Figures of the code, if it is in use.
-    pub figures: Option<Figures>,
-    /// Objects that the code does not cover (yet), or would not if the power failed now.
-    pub uncovered: u64,
-    /// Why the last one of them does not.
-    pub left_out: Option<String>,
-    /// Objects that should be deleted, and stay because cells of them are wrong.
-    pub held_back: u64,
-    /// The last audit, if there was one.
-    pub audit: Option<ParityStanding>,
-    /// Tiles at a store, if they lie at one.
-    pub tiles: Option<TilesStatus>,
-}
 
 /// Tiles that stay at their store, though their parity device left.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -241,6 +225,7 @@ impl Parity {
             committed: AtomicU64::new(standing.generation),
             standing: RankedMutex::new(standing),
             passed_ns: AtomicU64::new(0),
+            idle_passes: AtomicU32::new(0),
             looked_at: AtomicU64::new(0),
             pass_after_ns: AtomicU64::new(0),
             tend_ns: AtomicU64::new(0),
@@ -533,9 +518,12 @@ impl Devices {
         (standing.generation != 0).then_some((standing.generation, standing.root))
     }
 
-    /// A root is committed.
-    pub(crate) fn parity_committed(&self) {
+    /// A root is committed, which has something that somebody wrote, or not.
+    pub(crate) fn parity_committed(&self, is_written: bool) {
         if let Some(parity) = self.parity() {
+            if is_written {
+                parity.idle_passes.store(0, Ordering::Relaxed);
+            }
             parity.committed.store(parity.storing.load(Ordering::Acquire), Ordering::Release);
         }
     }
@@ -565,17 +553,15 @@ impl Devices {
                 let _ = store.anchored(committed);
             }
         }
-        for (_, store) in self.stores() {
-            // Those that fail wait on.
-            let _ = store.resume_deletes();
-        }
+        let resumed = self.resume_deletes(&parity);
         if !self.core.is_sparing() && self.catch_up_step(&parity) {
             return Ok(Some(PAUSE));
         }
         if self.core.env.tasks.is_concurrent() && reading(code).bodies().is_some() {
-            return Ok(None);
+            return Ok(resumed);
         }
-        self.tend_and_pass(&parity, code)
+        let next = self.tend_and_pass(&parity, code)?;
+        Ok(next.into_iter().chain(resumed).min())
     }
 
     /// Brings one uncovered segment into the code. False if there is none.
@@ -635,7 +621,7 @@ impl Devices {
             let figures = code.figures();
             is_pressing = figures.journal_used > figures.journal_size / 2;
             let is_due = code.is_pass_due();
-            if !is_due && !code.owes_deletes() {
+            if !is_due && !parity.is_pass_worth(&code) {
                 // Somebody writes: the journal is looked at before the next commit is over.
                 let position = code.standing().position;
                 let has_grown = parity.looked_at.swap(position, Ordering::Relaxed) != position;
@@ -661,6 +647,7 @@ impl Devices {
             Ok(None) => Ok(Some(if is_pressing { Duration::ZERO } else { PAUSE })),
             Ok(Some(_)) => {
                 parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
+                parity.idle_passes.fetch_add(1, Ordering::Relaxed);
                 // The next root tells of it.
                 self.core.health.changed.store(true, Ordering::Release);
                 let bodies = tile_store(&reading(code)); // [parity_device.6]
@@ -900,34 +887,6 @@ impl Devices {
             source => Error::Rekey { pool, path, source: Box::new(source) },
         })?;
         Ok(Rekeyed { left_out: made.left_out, rounds: made.rounds })
-    }
-
-    /// The parity device as status shows it.
-    pub(crate) fn parity_status(&self) -> Option<ParityStatus> {
-        let parity = self.parity()?;
-        let standing = *parity.standing.lock();
-        let code = parity.code.as_ref().ok();
-        let figures = code.map(|code| reading(code).figures());
-        let failed = code.filter(|code| reading(code).has_failed());
-        let trouble = parity.code.as_ref().err().cloned();
-        let (mut uncovered, mut held_back, mut left_out) = (0, 0, None);
-        for (id, store) in self.stores() {
-            let objects = self.core.space.objects_on(id);
-            uncovered += objects.iter().filter(|(segment, _)| !store.is_settled(*segment)).count() as u64;
-            held_back += store.held_back().len() as u64;
-            left_out = left_out.or_else(|| store.left_out());
-        }
-        Some(ParityStatus {
-            path: parity.path.clone(),
-            guid: parity.guid,
-            trouble: trouble.or_else(|| failed.map(|_| "it could not be written".to_owned())),
-            figures,
-            uncovered,
-            left_out: left_out.filter(|_| uncovered > 0),
-            held_back,
-            audit: Some(standing).filter(|standing| standing.audited_ns != 0),
-            tiles: code.and_then(|code| Some(tile_store(&reading(code))?.status())),
-        })
     }
 }
 

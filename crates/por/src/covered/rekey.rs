@@ -118,12 +118,16 @@ fn passes_while(
     Ok(())
 }
 
-/// Objects that were to be deleted, and stayed because cells of them are wrong, may go: the code
-/// does not need them any more [por.13].
+/// Objects that were to be deleted, and stayed because cells of them are wrong or could not be
+/// read, may go: the code does not need them any more [por.13].
 fn let_go(covers: &Stores, left_out: &BTreeSet<ParitySegment>) {
     for (_, cover) in covers.values() {
         let parity = &mut *cover.parity_mut();
-        let held_back = &mut cover.state().held_back;
-        parity.release(held_back.extract_if(.., |segment| left_out.contains(segment)));
+        let state = &mut *cover.state();
+        parity.release(state.held_back.extract_if(.., |segment| left_out.contains(segment)));
+        let of_store = left_out.iter().filter(|segment| segment.store == cover.store).copied();
+        let is_free = |known: &ParitySegment| parity.named(known.segment, known.store).next().is_none();
+        let free: Vec<ParitySegment> = of_store.filter(is_free).collect();
+        parity.release(free.into_iter().filter(|known| state.waiting.remove(known.segment)));
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use steadfast_device::Objects;
 use steadfast_env::{Env, Job};
 use steadfast_format::SegmentId;
 use steadfast_format::parity::ParitySegment;
@@ -83,16 +82,15 @@ pub fn repair(
     if !is_whole || repair.from_journal + repair.from_code.recovered != 0 {
         first.parity_mut().note_repair(outcome.is_ok() && !is_whole);
     }
-    // Those that could not leave the code before can leave it now.
+    // Those that could not leave the code before can leave it now. They are on the list until they
+    // have left: where one fails, the others come later.
     for (store, cover) in covers.values() {
         // A delete that was told to wait holds the lock until it is on the list.
         let waiting = {
             let _parity = cover.parity();
-            std::mem::take(&mut cover.state().waiting)
+            cover.state().waiting.all()
         };
-        if !waiting.is_empty() {
-            store.delete_segments(&waiting).map_err(|source| Error::Store { source })?;
-        }
+        waiting.into_iter().map_while(|segment| store.try_waiting(cover, segment).ok()).for_each(drop);
     }
     outcome.map(|()| repair)
 }

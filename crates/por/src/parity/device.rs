@@ -451,10 +451,11 @@ impl ParityDevice {
         !self.released.is_empty()
     }
 
-    /// True if segments wait for the end of a pass.
+    /// Bytes of segments that wait for the end of a pass.
     #[must_use]
-    pub fn owes_deletes(&self) -> bool {
-        self.now.window.iter().any(|entry| entry.kind == RecordKind::Remove)
+    pub fn owed_bytes(&self) -> u64 {
+        let removed = self.now.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
+        removed.map(|entry| u64::from(entry.segment.length)).sum()
     }
 
     /// These segments were deleted at their store.
@@ -601,7 +602,7 @@ impl ParityDevice {
     }
 
     /// Bytes of a segment's record, for which the journal has room.
-    fn room_of(&self, segment: &ParitySegment) -> Result<u64> {
+    pub(crate) fn room_of(&self, segment: &ParitySegment) -> Result<u64> {
         let need = record_size(segment);
         let free = self.now.source.geometry.journal_size - self.journal_bytes();
         if need > free { Err(Error::JournalFull { need, free }) } else { Ok(need) }

@@ -393,6 +393,22 @@ mod tests {
     use steadfast_device::MemoryDevice;
     use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Pool};
 
+    /// A store that does not answer and a lost tile hold up passes; objects that stay do not.
+    #[test]
+    fn tiles_at_a_store_are_told() {
+        let whole = TilesStatus { address: "s3://far".into(), ..TilesStatus::default() };
+        let told = |tiles: &TilesStatus| (tiles_note(tiles), tiles.holds_up());
+        assert_eq!(told(&whole), (", tiles at s3://far".into(), false));
+        let waits = TilesStatus { stale: 3, staying: Some((2, "no answer".into())), ..whole.clone() };
+        let note = ", tiles at s3://far, 3 objects there wait to be deleted";
+        assert_eq!(told(&waits), (note.into(), false));
+        let away = TilesStatus { stale: 1, trouble: Some("no answer".into()), ..whole.clone() };
+        let note = ", passes wait for the tiles at s3://far (no answer), 1 object there waits to be deleted";
+        assert_eq!(told(&away), (note.into(), true));
+        let lost = TilesStatus { lost: Some(7), ..whole };
+        assert_eq!(told(&lost), (", passes wait for tile 7, which s3://far does not have".into(), true));
+    }
+
     #[test]
     fn a_device_that_leaves_and_is_out_of_use_is_not_online() {
         let handle = |path: &str| DeviceHandle {

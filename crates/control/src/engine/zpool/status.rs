@@ -363,8 +363,17 @@ fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
             format!("{} of {} samples of the audit of {when} were not held", audit.failed, audit.samples);
         Refusal::new(Code::AuditFailed, what).with("pool", name)
     });
+    let stays = |what| Refusal::new(Code::ObjectsStay, what).with("pool", name);
+    let held_back = Some(parity.held_back).filter(|count| *count > 0);
+    let held_back = held_back.map(|count| {
+        stays(format!("objects that are to be deleted, and of which cells are lost or wrong: {count}"))
+    });
+    let unread = parity.unread.as_ref();
+    let unread = unread.map(|(count, why)| {
+        stays(format!("objects that are to be deleted, and cannot be read first: {count} ({why})"))
+    });
     let tiles = parity.tiles.iter().flat_map(|tiles| tiles_messages(name, tiles));
-    out.into_iter().chain(failed).chain(tiles).collect()
+    out.into_iter().chain(failed).chain(held_back).chain(unread).chain(tiles).collect()
 }
 
 /// Problems of tiles at a store.
