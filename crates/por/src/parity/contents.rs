@@ -178,15 +178,16 @@ impl Contents {
         Ok(Tag(tag))
     }
 
-    /// Cells of the window by tile of a code, without those of some segments. Those that the stored
-    /// tile includes are left out.
+    /// Cells of the window's first records by tile of a code, without those of some segments. Those
+    /// that the stored tile includes are left out.
     pub fn window_cells(
         &self,
         code: &Code,
+        records: usize,
         without: &BTreeSet<ParitySegment>,
     ) -> BTreeMap<u32, Vec<WindowCell>> {
         let mut cells: BTreeMap<u32, Vec<WindowCell>> = BTreeMap::new();
-        for (at, entry) in self.window.iter().enumerate() {
+        for (at, entry) in self.window[..records].iter().enumerate() {
             if without.contains(&entry.segment) {
                 continue;
             }

@@ -55,6 +55,8 @@ pub struct ParityDevice {
     pub(super) opened_at: u64,
     /// The pass under way.
     pub(super) passing: Option<Passing>,
+    /// Where the pass ends that a former opening began, and the check of the record before.
+    pub(super) begun: Option<(u64, [u8; 32])>,
     /// A code that the next pass is to begin.
     pub(super) wish: Option<Wish>,
     /// A repair named lost cells, and the code was not made anew since.
@@ -278,6 +280,7 @@ impl ParityDevice {
             opening: 0,
             opened_at: header.sequence,
             passing: None,
+            begun: None,
             wish: None,
             owes_rekey: false,
             recoveries: 0,
@@ -803,6 +806,8 @@ impl ParityDevice {
     fn read_journal(&mut self) -> Result<()> {
         let mut buffer = vec![0; PAYLOAD];
         let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
+        let begun = self.now.code.tiles.iter().map(|tile| tile.cut).max();
+        let begun = begun.filter(|cut| *cut > self.header.journal_tail);
         loop {
             let mut head = [0; ParityRecord::ENCODED_SIZE];
             self.now.source.read_ring(self.end, &mut head)?;
@@ -823,6 +828,9 @@ impl ParityDevice {
             }
             if !self.count_is_possible(kind, &segment) {
                 return Err(Error::JournalDamaged(position));
+            }
+            if begun == Some(position) {
+                self.begun = Some((position, prev));
             }
             self.count(kind, segment);
             self.now.window.push(Entry { position, kind, segment });

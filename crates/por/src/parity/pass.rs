@@ -103,7 +103,8 @@ impl ParityDevice {
         }
     }
 
-    /// A step of a pass, which begins one if none is under way: some tiles, or its end.
+    /// A step of a pass, which begins one if none is under way: some tiles, or its end. Where a
+    /// former opening was in a pass, that one goes on: tiles that it stored are not stored again.
     ///
     /// # Errors
     /// A tile or the journal is damaged, or the medium fails: the pass begins anew then, but for a
@@ -228,8 +229,11 @@ impl ParityDevice {
         self.passing.is_some()
     }
 
-    fn begin_pass(&self) -> Passing {
-        let (end, now) = (self.end, &self.now);
+    fn begin_pass(&mut self) -> Passing {
+        let begun = self.begun.take().filter(|_| self.wish.is_none() && self.now.next.is_none());
+        let (end, check) = begun.unwrap_or((self.end, self.last_check));
+        let now = &self.now;
+        let records = now.window.partition_point(|entry| entry.position < end);
         let change = match (&self.wish, &now.next) {
             (Some(wish), _) => Change::Begin(wish.clone()),
             (None, Some(next)) if next.code.unmade().next().is_none() => Change::Switch,
@@ -239,7 +243,7 @@ impl ParityDevice {
             let is_behind =
                 |tile: &u32| Some(code.tile(*tile)).is_some_and(|tile| is_made(tile) && tile.cut < end);
             let behind = (0..code.slots.tiles).rev().filter(is_behind).collect();
-            Work { cells: now.window_cells(code, without), behind, is_next_lost: false }
+            Work { cells: now.window_cells(code, records, without), behind, is_next_lost: false }
         };
         // A code that goes, or is about to be begun anew, stays as it is.
         let present = match change {
@@ -252,7 +256,14 @@ impl ParityDevice {
             }
             _ => Work::default(),
         };
-        let (check, segments, window) = (self.last_check, now.segments.clone(), now.window[..].into());
+        let mut segments = now.segments.clone();
+        for Entry { kind, segment, .. } in now.window[records..].iter().rev() {
+            match kind {
+                RecordKind::Add => _ = segments.remove(segment),
+                RecordKind::Remove => _ = segments.insert(*segment),
+            }
+        }
+        let window = now.window[..records].into();
         let tiles = present.behind.len() + next.behind.len();
         Passing { end, check, segments, window, change, tiles, present, next }
     }
