@@ -667,6 +667,7 @@ fn an_inner_code_that_takes_nothing_stops_puts_and_no_deletes() {
     let inner = |work: &mut dyn FnMut(&mut ParityDevice)| work(&mut bodies.inner().write().unwrap());
     world.put(1, 20);
     world.pass().unwrap();
+    let old = world.tiles.names();
     // Its tiles have something that its journal has not.
     inner(&mut |inner| _ = inner.pass().unwrap());
     assert!(damage_inner(&world.medium) > 0, "it has tiles");
@@ -691,6 +692,16 @@ fn an_inner_code_that_takes_nothing_stops_puts_and_no_deletes() {
     bodies.retire(&mut [SegmentId(7)].into_iter(), 0);
     assert!(tend(&world.parity, 9, &mut || true).is_err());
     assert_eq!(world.tiles.names().len(), there, "it went");
+    // One that its journal has not, and for whose record there is no room, is not read for that.
+    let heads = world.parity.read().unwrap().heads().names;
+    let old = old.iter().map(|name| id_of(name)).find(|name| heads.contains(name)).unwrap();
+    bodies.retire(&mut [old].into_iter(), 0);
+    for _ in 0..3 {
+        world.asked();
+        assert!(tend(&world.parity, 9, &mut || true).is_err());
+        assert_eq!(world.asked(), [0, 0]);
+    }
+    assert!(bodies.store().is_covered(old) && bodies.status().staying.is_some());
 }
 
 /// A pass of the inner code that began before an object left it is not the one that the delete
