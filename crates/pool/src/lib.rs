@@ -92,7 +92,9 @@ pub use crate::devices::trim::TrimCommand;
 pub use crate::devices::trim::TrimStatus;
 pub use crate::import::anchor;
 pub use crate::import::anchor::{AnchorWish, GoBack, Registers};
-pub use crate::import::create::{AuxHandles, CreateSpec, check_new_parity};
+pub use crate::import::create::{
+    AuxHandles, CreateSpec, blank_parity, check_new_parity, rehearse_new_parity,
+};
 pub use crate::import::load::{ImportSpec, NewName};
 pub use crate::log::log_device::LogDeviceStatus;
 pub use crate::log::state::Zil;

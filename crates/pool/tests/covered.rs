@@ -10,11 +10,11 @@ use crate::common::{MIB, ROOT, handle, import, key, mount, noise, read_file, spe
 use steadfast_anchor::memory::Fault;
 use steadfast_anchor::{AnchorRecord, MemoryRegister, Register, Witness};
 use steadfast_device::Operation;
-use steadfast_device::objects::{MemoryStore, ObjectDevice, Store};
+use steadfast_device::objects::{MemoryStore, ObjectDevice, Store, StoreFault};
 use steadfast_env::Env;
-use steadfast_format::PoolGuid;
 use steadfast_format::object_names::LABELS;
-use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers, scan};
+use steadfast_format::{PoolGuid, PoolState};
+use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers, blank_parity, scan};
 use steadfast_posix::FileSystem;
 
 pub(crate) const CAPACITY: u64 = 256 * MIB;
@@ -100,7 +100,33 @@ impl World {
     }
 
     pub(crate) fn create(&self) -> Pool {
-        Pool::create(&self.env, spec(vec![handle(&self.device(1))], None)).expect("a pool")
+        self.create_on(&self.device(1))
+    }
+
+    fn create_on(&self, device: &Arc<ObjectDevice>) -> Pool {
+        Pool::create(&self.env, spec(vec![handle(device)], None)).expect("a pool")
+    }
+
+    /// A pool with an anchor.
+    fn anchored(&self, device: &Arc<ObjectDevice>) -> Pool {
+        let mut wish = spec(vec![handle(device)], None);
+        wish.anchor.registers = Some(Arc::clone(&self.corner) as Arc<dyn Registers>);
+        wish.anchor.path = Some("/safe/anchor".to_owned());
+        Pool::create(&self.env, wish).expect("a pool")
+    }
+
+    /// Once it cuts, the register does not answer behind a label: the commit behind labels fails.
+    /// Once it refuses, it takes no label.
+    fn cut_device(&self, [cuts, refuses]: [&Arc<AtomicBool>; 2], writer: u8) -> Arc<ObjectDevice> {
+        let (cuts, refuses, register) = (Arc::clone(cuts), Arc::clone(refuses), Arc::clone(&self.corner.1));
+        let store = self.store.handle(move |request| {
+            let is_label = request.operation == Operation::Write && request.name.starts_with(LABELS);
+            if is_label && cuts.load(Ordering::Relaxed) {
+                register.arm(&[Fault::Before; 64]);
+            }
+            (is_label && refuses.load(Ordering::Relaxed)).then_some(StoreFault::Fails)
+        });
+        Arc::new(ObjectDevice::open(Arc::new(store), Some(CAPACITY), [writer; 16]).expect("a store"))
     }
 
     pub(crate) fn add(&self, pool: &Pool) {
@@ -433,24 +459,10 @@ fn an_anchor_knows_the_last_pass_of_a_sealed_pool() {
 #[test]
 fn a_cut_removal_makes_no_later_parity_old() {
     let world = World::new(5);
-    // Once it cuts, the register does not answer behind a label: the commit behind labels fails.
     let cuts = Arc::new(AtomicBool::new(false));
-    let device = |writer: u8| {
-        let (cuts, register) = (Arc::clone(&cuts), Arc::clone(&world.corner.1));
-        let store = world.store.handle(move |request| {
-            let is_label = request.operation == Operation::Write && request.name.starts_with(LABELS);
-            if is_label && cuts.load(Ordering::Relaxed) {
-                register.arm(&[Fault::Before; 64]);
-            }
-            None
-        });
-        Arc::new(ObjectDevice::open(Arc::new(store), Some(CAPACITY), [writer; 16]).expect("a store"))
-    };
+    let device = |writer: u8| world.cut_device([&cuts, &Arc::default()], writer);
     let import = |writer| import_with(&world.env, &device(writer), &world.corner);
-    let mut wish = spec(vec![handle(&device(1))], None);
-    wish.anchor.registers = Some(Arc::clone(&world.corner) as Arc<dyn Registers>);
-    wish.anchor.path = Some("/safe/anchor".to_owned());
-    let pool = Pool::create(&world.env, wish).expect("a pool");
+    let pool = world.anchored(&device(1));
     let told =
         || AnchorRecord::decode(&world.corner.1.read().expect("a record")[..]).expect("a record").por_gen;
     world.add(&pool);
@@ -474,6 +486,44 @@ fn a_cut_removal_makes_no_later_parity_old() {
     let pool = import(3);
     assert_eq!(parity(&pool).trouble, None);
     check(&pool, 0..3);
+}
+
+/// A new pool whose parity device failed it is taken back, though the commit that failed suspended
+/// it: the same devices and parity device take another one. If its store takes no label it stays,
+/// and that is an error.
+#[test]
+fn a_new_pool_is_taken_back_or_said_to_stay() {
+    for stays in [false, true] {
+        let world = World::new(6);
+        let [cuts, refuses] = [false; 2].map(|_| Arc::new(AtomicBool::new(false)));
+        let pool = world.anchored(&world.cut_device([&cuts, &refuses], 1));
+        let before = world.corner.bytes(PATH);
+        cuts.store(true, Ordering::Relaxed);
+        assert!(world.try_add(&pool, PATH).is_err(), "its commit was cut off");
+        assert!(pool.suspended().is_some());
+        cuts.store(false, Ordering::Relaxed);
+        refuses.store(stays, Ordering::Relaxed);
+        world.corner.1.disarm();
+        let (taken, guid) = (pool.take_back(), pool.guid());
+        assert_eq!(taken.is_err(), stays, "{taken:?}");
+        drop(pool);
+
+        let device = world.device(2);
+        let found: FoundPool = scan(vec![handle(&device)]).0.pop().expect("a label");
+        let parity = world.corner.parity(PATH).expect("a file");
+        if stays {
+            assert_eq!(found.config.state, PoolState::Active);
+            let pool = import_with(&world.env, &device, &world.corner);
+            assert!(pool.state().parity.is_some_and(|parity| parity.trouble.is_none()));
+            continue;
+        }
+        assert_eq!(found.config.state, PoolState::Destroyed);
+        blank_parity(&*parity, PoolGuid(guid.0 ^ 1)).expect("written");
+        assert!(world.corner.bytes(PATH) != before, "another pool's stays");
+        blank_parity(&*parity, guid).expect("written");
+        let pool = world.create_on(&device);
+        world.add(&pool);
+    }
 }
 
 /// A recovery gives back what it can; behind it the code is made anew without what is lost, and

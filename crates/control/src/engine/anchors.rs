@@ -7,6 +7,7 @@ use crate::engine::state::Engine;
 use crate::engine::{devices, refuse};
 use crate::refusal::{Code, Refusal};
 use crate::stores;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use steadfast_bucket::device::DeviceStore;
 use steadfast_device::objects::Store;
 use steadfast_device::{ClaimedFile, Error as DeviceError, Medium};
 use steadfast_env::Clock;
-use steadfast_format::PoolGuid;
+use steadfast_format::{AnchorRecord, PoolGuid};
 use steadfast_pool::{AnchorWish, ParityMedium, Registers};
 
 /// A register is a file. This host's record of it is beside the list of pools.
@@ -58,6 +59,19 @@ impl Registers for Files {
     fn witness(&self, pool: PoolGuid) -> Option<Arc<dyn Witness>> {
         let name = format!("{}.seen", pool.0);
         Some(Arc::new(FileWitness::new(&self.witnesses.join(name))))
+    }
+}
+
+/// The path at which a command makes a register.
+pub(super) struct NewRegister {
+    path: PathBuf,
+    was_there: bool,
+}
+
+impl NewRegister {
+    /// Looks at the path, before the register is made.
+    pub(super) fn at(path: &str) -> NewRegister {
+        NewRegister { path: PathBuf::from(path), was_there: Path::new(path).exists() }
     }
 }
 
@@ -139,6 +153,23 @@ impl Engine {
         })?;
         devices::check_vacant(named, force)?;
         Ok(Some((path, ParityFile(Arc::new(file)))))
+    }
+
+    /// Takes a register away that a command made for a pool, which is none any more, if that is
+    /// there. A file that was there before becomes empty.
+    pub(super) fn forget_register(&self, register: Option<NewRegister>, pool: PoolGuid) {
+        let Some(NewRegister { path, was_there }) = register else { return };
+        let made = FileRegister::new(&path, Arc::clone(&self.env.clock));
+        let record = made.read().ok().and_then(|bytes| AnchorRecord::decode(&bytes[..]).ok());
+        if record.is_some_and(|record| record.pool == pool) {
+            // If it stays, the next command is refused, and says so.
+            let _ = match was_there {
+                true => File::options().write(true).open(&path).and_then(|file| file.set_len(0)),
+                false => fs::remove_file(&path),
+            };
+        }
+        let witness = self.anchor_wish(None).registers.and_then(|registers| registers.witness(pool));
+        let _ = witness.map(|witness| witness.forget());
     }
 
     /// The anchor of a device list, if it has one.

@@ -102,6 +102,9 @@ fn a_parity_device_holds_nothing_that_it_would_write_over() {
     forced(&ext4).create(&house, false).unwrap();
     forced(&old).add(&house, false).unwrap();
     assert!(parity_of(&house, "lake").is_some() && parity_of(&house, "tank").is_some());
+    let request = PoolImportScan { search: vec![house.folder.clone()], destroyed: false };
+    let found = house.host().call(&caller(), request).unwrap();
+    assert_eq!(found.iter().map(|pool| &pool.name).collect::<Vec<_>>(), ["cached"], "no label is left");
     assert!(std::fs::read_dir(folder).unwrap().next().is_some());
 }
 
@@ -136,4 +139,26 @@ fn a_parity_device_is_no_other_device_of_its_command() {
     back.search = vec![store(&house, "tank").into()];
     house.host().call(&caller(), back).unwrap();
     assert_eq!(parity_of(&house, "tank").unwrap().state, Health::Online);
+}
+
+/// A file that takes no write is found out before -f ends an older pool for it.
+#[test]
+fn a_parity_device_that_takes_no_write_costs_no_older_pool() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let house = House::new("parity-sealed");
+    let mut older = house.create_request("older", "unused.img");
+    older.vdevs = vec![one(VdevClass::Main, Path::new(&store(&house, "objects")))];
+    house.create_pool(older).unwrap();
+    house.export("older", false).unwrap();
+    let sealed = File::from(memfd_create("parity", MemfdFlags::ALLOW_SEALING).unwrap());
+    sealed.set_len(64 << 20).unwrap();
+    fcntl_add_seals(&sealed, SealFlags::WRITE).unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&sealed);
+    let path = PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()));
+    let refused = Wish { force: true, ..Wish::of(&path) }.create(&house, false).unwrap_err();
+    assert_eq!(refused.code, Code::ParityUnusable, "{refused:?}");
+    assert!(refused.what.ends_with("; no pool was created; nothing is lost"), "{refused:?}");
+    let mut back = house.import_request("older", None);
+    back.search = vec![store(&house, "objects").into()];
+    house.host().call(&caller(), back).unwrap();
 }

@@ -40,6 +40,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use steadfast_crypto::Key;
 use steadfast_env::Env;
+use steadfast_format::medium::{CONFIG_OFFSET, DEVICE_SIZE_MIN, LABELS, label_offset};
 use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, MetaKey, ParityStanding, PoolGuid, SegmentId,
 };
@@ -390,6 +391,14 @@ impl Devices {
         // asked of this one by an import.
         if self.core.anchor().is_some_and(|anchor| anchor.parity_generation() > 0) {
             self.core.commit_changes()?;
+        }
+        let unusable = |error: io::Error| Error::ParityUnusable {
+            pool: pool.clone(),
+            path: path.to_owned(),
+            reason: error.to_string(),
+        };
+        if force {
+            blank_labels(&*medium).map_err(unusable)?;
         }
         let guid = self.core.identity.guid;
         let key = self.core.sealing.as_ref().map(|sealing| key_of(guid, sealing));
@@ -921,6 +930,16 @@ pub(crate) fn plan(
         let needed = (content.max(with_part) + 2 * PAYLOAD as u64).next_multiple_of(PAYLOAD as u64);
         Error::ParitySmall { path: path.to_owned(), bytes, needed }
     })
+}
+
+/// Blanks the labels of a pool that a medium carries. It becomes a parity device, and an import
+/// that found them would write there.
+fn blank_labels(medium: &dyn Medium) -> io::Result<()> {
+    let size = medium.size()?;
+    if size < DEVICE_SIZE_MIN {
+        return Ok(());
+    }
+    (0..LABELS).try_for_each(|copy| medium.write(label_offset(copy, size) + CONFIG_OFFSET, &[0; 512]))
 }
 
 /// Refuses a medium that holds a code already, unless `force`.

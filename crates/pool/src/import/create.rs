@@ -21,6 +21,7 @@ use crate::log::log_devices::check_log_group;
 use crate::log::state::Zil;
 use crate::streams::state::Streams;
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -35,7 +36,7 @@ use steadfast_format::{
     medium,
 };
 use steadfast_intent_log::Log;
-use steadfast_por::parity::Medium;
+use steadfast_por::parity::{Medium, ParityDevice};
 use steadfast_property::{Local, OwnerProperty};
 use steadfast_segment::{Geometry, Space};
 use steadfast_tree::{NodeCache, Options, Tree};
@@ -437,6 +438,25 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Takes a pool back that was made just now, and that nobody has used: its labels say that it
+    /// was destroyed. After a commit that failed too, where a pool that was used keeps its labels,
+    /// as then it is not known how much of the last writes is on the devices.
+    ///
+    /// # Errors
+    /// Labels may stay that say that the pool is there.
+    pub fn take_back(&self) -> Result<()> {
+        self.settle(Some(PoolState::Destroyed))?;
+        if self.core.is_suspended() {
+            self.core.check_ours()?;
+            self.devices.write_labels(PoolState::Destroyed, self.core.txgs.commits.committed())?;
+        }
+        self.core.blockio.stop_read_ahead();
+        self.release_devices();
+        Ok(())
+    }
+}
+
 fn is_store(handle: &DeviceHandle) -> bool {
     !handle.device.character().appendable
 }
@@ -468,6 +488,31 @@ pub fn check_new_parity(
     }
     parity::plan((name, PoolGuid(1)), slot_size_of(groups), 0, wish, path, medium)?;
     parity::check_parity(path, medium, force)
+}
+
+/// Writes a parity device over with itself that a new pool of these groups is to have, where it is
+/// written first: it fails before the pool's first change, which `force` may pay for with an older
+/// pool.
+pub fn rehearse_new_parity(
+    name: &str,
+    groups: &[GroupHandles],
+    wish: ParityWish<'_>,
+    (path, medium): (&str, &dyn Medium),
+) -> Result<()> {
+    let creation = parity::plan((name, PoolGuid(1)), slot_size_of(groups), 0, wish, path, medium)?;
+    ParityDevice::rehearse(medium, &creation).map_err(|source| {
+        let (pool, path) = (name.to_owned(), path.to_owned());
+        Error::Parity { pool, path, source: Box::new(source) }
+    })
+}
+
+/// Makes none of the parity device of a pool that is none any more. Nothing happens to another
+/// pool's.
+///
+/// # Errors
+/// The medium fails.
+pub fn blank_parity(medium: &dyn Medium, pool: PoolGuid) -> io::Result<()> {
+    ParityDevice::blank(medium, pool).map(drop).map_err(io::Error::other)
 }
 
 /// Refuses a root dataset, or a log device, that needs a feature which is left out.

@@ -6,6 +6,7 @@ use crate::check::{
     FEATURE, OF_EVERY_ZFS_POOL, check_key, check_kind, check_new_features, check_vdevs, exact, name_refusal,
     property_refusal,
 };
+use crate::engine::anchors::{NewRegister, ParityFile};
 use crate::engine::device_list::HandlesByClass;
 use crate::engine::pool_properties::{TEMPORARY, altroot, listed};
 use crate::engine::state::{Engine, touched};
@@ -19,7 +20,8 @@ use crate::stores;
 use std::path::PathBuf;
 use steadfast_format::Feature;
 use steadfast_pool::{
-    AuxHandles, CreateSpec, ImportSpec, LOSS_PPM, NewName, OpenStore, ParityWish, Pool, check_new_parity,
+    AuxHandles, CreateSpec, ImportSpec, LOSS_PPM, NewName, OpenStore, ParityWish, Pool, blank_parity,
+    check_new_parity, rehearse_new_parity,
 };
 use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
 
@@ -137,10 +139,17 @@ impl Verb for PoolCreate {
             host: engine.host.clone(),
             memory: *engine.memory.read(),
         };
+        let register = spec.anchor.path.as_deref().map(NewRegister::at);
+        if let Some((path, file)) = &parity {
+            let rehearsed = rehearse_new_parity(&self.name, &spec.groups, wish, (path, file));
+            rehearsed.map_err(|error| told(refuse::pool(error), "no pool was created; nothing is lost"))?;
+        }
         let mut pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
         if let Some((path, file)) = parity {
-            let added = pool.devices().add_parity_for(wish, &path, Box::new(file), self.force, false);
-            added.map_err(|error| taken_back(&pool, refuse::pool(error)))?;
+            let (devices, medium) = (pool.devices(), Box::new(file.clone()));
+            if let Err(error) = devices.add_parity_for(wish, &path, medium, self.force, false) {
+                return Err(self.taken_back(engine, &pool, refuse::pool(error), (&file, register)));
+            }
         }
         if self.temporary_name.is_some() {
             pool = self.renamed(engine, pool, &paths, &name)?;
@@ -161,26 +170,64 @@ fn default_ashift(vdevs: &[VdevSpec]) -> u8 {
     if devices.all(|device| stores::is_address(device)) { ASHIFT_STORES } else { ASHIFT_DEVICES }
 }
 
-/// Takes a new pool back because the parity device that it was to have failed.
-fn taken_back(pool: &Pool, mut refusal: Refusal) -> Refusal {
-    match pool.destroy() {
-        Ok(()) => refusal.what.push_str("; no pool was created"),
-        Err(error) => {
-            let why = format!("; the pool was created without it, and could not be destroyed: {error}");
-            refusal.what.push_str(&why);
-        }
-    }
+/// Adds to a refusal what became of the pool.
+fn told(mut refusal: Refusal, outcome: &str) -> Refusal {
+    refusal.what.push_str("; ");
+    refusal.what.push_str(outcome);
     refusal
 }
 
 impl PoolCreate {
+    /// Takes a new pool back because the parity device that it was to have failed. Its marks on
+    /// that and on its register go with it, or the same command would be refused for them.
+    fn taken_back(
+        &self,
+        engine: &Engine,
+        pool: &Pool,
+        refusal: Refusal,
+        (parity, register): (&ParityFile, Option<NewRegister>),
+    ) -> Refusal {
+        if let Err(error) = pool.take_back() {
+            let with = if pool.state().parity.is_some() { "with" } else { "without" };
+            let outcome = format!("the pool was created, {with} that device, and stays: {error}");
+            let (name, again) = (&self.name, self.import_command("-f "));
+            return told(refusal, &outcome).advising(&format!(
+                "`{again}` takes the pool into use, and `zpool destroy {name}` ends it then; the same command with -f writes over it."
+            ));
+        }
+        // Where that fails the next command is refused, and says what for.
+        let _ = blank_parity(parity, pool.guid());
+        engine.forget_register(register, pool.guid());
+        told(
+            refusal,
+            if self.force {
+                "no pool was created; what -f wrote over is lost"
+            } else {
+                "no pool was created"
+            },
+        )
+    }
+
+    /// The command that imports the pool from its devices, by the name that labels have.
+    fn import_command(&self, flags: &str) -> String {
+        let holds_segments = |vdev: &&VdevSpec| matches!(vdev.class, VdevClass::Main | VdevClass::Special);
+        let devices = self.vdevs.iter().filter(holds_segments).flat_map(|vdev| &vdev.devices);
+        let places: String = devices.map(|device| format!("-d '{}' ", device.display())).collect();
+        format!("zpool import {flags}{places}{}", self.name)
+    }
+
     /// The new pool, imported again by its temporary name.
     fn renamed(&self, engine: &Engine, pool: Pool, paths: &[PathBuf], name: &str) -> Result<Pool, Refusal> {
         let guid = pool.guid().0;
-        pool.export().map_err(refuse::pool)?;
+        let stays = |refusal: Refusal, how: &str, flags: &str| {
+            let advice = format!("`{}` takes it into use.", self.import_command(flags));
+            told(refusal, &format!("the pool '{}' was created, and {how}", self.name)).advising(&advice)
+        };
+        pool.export().map_err(|error| stays(refuse::pool(error), "is not exported", "-f "))?;
         // The parity device is one opener's alone.
         drop(pool);
-        let found = devices::open_pool(paths, guid, false)?;
+        let exported = |refusal: Refusal| stays(refusal, "is exported", "");
+        let found = devices::open_pool(paths, guid, false).map_err(exported)?;
         let spec = ImportSpec {
             new_name: Some(NewName { name: name.to_owned(), is_temporary: true }),
             force: false,
@@ -193,7 +240,7 @@ impl PoolCreate {
             host: engine.host.clone(),
             memory: *engine.memory.read(),
         };
-        Pool::import(&engine.env, found, &spec).map_err(refuse::pool)
+        Pool::import(&engine.env, found, &spec).map_err(|error| exported(refuse::pool(error)))
     }
 }
 
