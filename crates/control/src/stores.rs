@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use steadfast_bucket::probe::{self, Outcome};
 use steadfast_bucket::{
-    Client, Credentials, Error, Location, LocationError, Surroundings, Tuning, credentials,
+    Client, Credentials, Error, Location, LocationError, Store, Surroundings, Tuning, credentials,
 };
 use steadfast_device::Device;
+use steadfast_format::object_names::POOL;
 
 use crate::api::{VdevClass, VdevSpec};
 use crate::refusal::{Code, Refusal};
@@ -104,6 +105,20 @@ pub(crate) fn probe_new(vdevs: &[VdevSpec], is_anchored: bool) -> Result<Vec<Ref
         warnings.extend(probe_one(device.to_str().unwrap_or_default(), is_anchored)?);
     }
     Ok(warnings)
+}
+
+/// Looks whether a store can be opened, and answers if it is a remote one. Nothing is written.
+///
+/// # Errors
+/// [`Code::StoreAddress`], [`Code::StoreKeys`], [`Code::StoreFailed`].
+pub(crate) fn look_for(address: &str) -> Result<(), Refusal> {
+    let address = location(address)?;
+    let is_remote = address.is_remote();
+    let client = open(address, Tuning::impatient())?;
+    match is_remote {
+        true => client.list(POOL).map(drop).map_err(|error| refusal(&error)),
+        false => Ok(()),
+    }
 }
 
 /// Probes one store, if its bytes leave this machine. Without an anchor it must let one of two

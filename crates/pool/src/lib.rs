@@ -109,7 +109,7 @@ pub use steadfast_device::{Obstacle, Outage, Presence};
 pub use steadfast_format::{LogOut, ParityStanding, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
 pub use steadfast_por::agent;
-pub use steadfast_por::parity::Medium as ParityMedium;
+pub use steadfast_por::parity::{Figures, Medium as ParityMedium, NextFigures};
 pub use steadfast_por::{OpenStore, TilesStatus};
 /// Most bytes of the address of the store of a parity's tiles.
 pub const TILES_ADDRESS_MAX: usize = steadfast_format::parity::ParityTileStore::ADDRESS_MAX;

@@ -141,6 +141,33 @@ fn a_parity_device_is_no_other_device_of_its_command() {
     assert_eq!(parity_of(&house, "tank").unwrap().state, Health::Online);
 }
 
+/// A dry run looks for the store of the tiles and for its keys.
+#[test]
+fn a_dry_run_looks_for_the_store_of_tiles() {
+    let house = House::new("parity-dry-tiles");
+    tank(&house);
+    let (image, far) = (house.folder.join("parity.img"), store(&house, "far"));
+    File::create(&image).unwrap().set_len(192 << 20).unwrap();
+    let asked = |tiles: &str| {
+        let tiles = Some(tiles.to_owned());
+        let mut create = house.create_request("lake", "unused.img");
+        create.vdevs = vec![one(VdevClass::Main, Path::new(&store(&house, "objects")))];
+        create.vdevs.extend(Wish::of(&image).vdevs());
+        let create = PoolCreate { dry_run: true, tiles: tiles.clone(), ..create };
+        let (name, vdevs, loss_ppm) = ("tank".into(), Wish::of(&image).vdevs(), None);
+        let (force, allow_mismatch, dry_run) = (false, false, true);
+        let add = PoolAdd { name, vdevs, force, dry_run, allow_mismatch, loss_ppm, tiles };
+        [house.create_pool(create), house.host().call(&caller(), add)]
+            .map(|outcome| outcome.map(drop).map_err(|refusal| refusal.code))
+    };
+    assert_eq!(asked(&far), [Ok(()), Ok(())]);
+    assert_eq!(asked(&format!("{far}/none")), [Err(Code::StoreFailed); 2]);
+    let keys = house.folder.join("none.keys");
+    let unknown = format!("s3://bucket/tank?endpoint=http://127.0.0.1:1&credentials={}", keys.display());
+    assert_eq!(asked(&unknown), [Err(Code::StoreKeys); 2]);
+    assert!(std::fs::read_dir(house.folder.join("far")).unwrap().next().is_none());
+}
+
 /// A file that takes no write is found out before -f ends an older pool for it.
 #[test]
 fn a_parity_device_that_takes_no_write_costs_no_older_pool() {

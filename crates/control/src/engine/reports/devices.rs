@@ -36,7 +36,7 @@ fn parity_health(parity: &ParityStatus) -> Health {
 }
 
 /// A parity device in its section.
-fn parity_report(parity: &ParityStatus) -> VdevReport {
+fn parity_report(pool: &str, parity: &ParityStatus) -> VdevReport {
     let figures = parity.figures.as_ref();
     let note = match (&parity.trouble, figures) {
         (Some(trouble), _) => trouble.clone(),
@@ -58,10 +58,10 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
                     note.push_str(&format!(" (for up to {} %)", percent(next.loss_ppm)));
                 }
             }
-            if figures.is_map_used_up() {
+            if figures.is_map_used_up() && figures.next.is_none() {
                 let seen = figures.recoveries;
                 note.push_str(&format!(
-                    ", {seen} recoveries by this code: make another by `steadfast audit rekey`"
+                    ", {seen} recoveries by this code: make another by `steadfast audit rekey {pool}`"
                 ));
             }
             match &parity.tiles {
@@ -326,8 +326,8 @@ pub(in crate::engine) fn tops(measured: &Measured) -> Vec<VdevReport> {
     groups
 }
 
-/// All devices of a pool, in groups as status shows them.
-pub(in crate::engine) fn devices_of(measured: &Measured) -> Vec<VdevReport> {
+/// All devices of the pool of this name, in groups as status shows them.
+pub(in crate::engine) fn devices_of(pool: &str, measured: &Measured) -> Vec<VdevReport> {
     let log = |log: &LogDeviceStatus| {
         let (state, note) = log_health(log);
         let report = VdevReport {
@@ -345,7 +345,7 @@ pub(in crate::engine) fn devices_of(measured: &Measured) -> Vec<VdevReport> {
     devices.extend(with_log_mirrors(measured.made_as, measured.log_devices.iter().map(log).collect()));
     devices.extend(measured.caches.iter().map(spares::cache_report));
     devices.extend(measured.spares.iter().map(spares::report));
-    devices.extend(measured.parity.iter().map(parity_report));
+    devices.extend(measured.parity.iter().map(|parity| parity_report(pool, parity)));
     devices
 }
 
@@ -391,7 +391,45 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use steadfast_device::MemoryDevice;
-    use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Pool};
+    use steadfast_pool::{CreateSpec, DeviceHandle, Figures, GroupHandles, NextFigures, Pool};
+
+    #[test]
+    fn a_code_that_is_used_up_names_the_command_for_another_one() {
+        let figures = Figures {
+            cells: 1,
+            planned: 2,
+            loss_ppm: 20_000,
+            tiles: 1,
+            journal_size: 4096,
+            journal_used: 0,
+            generation: 3,
+            is_step_running: false,
+            segments: 1,
+            bytes: 1 << 20,
+            recoveries: 1024,
+            next: None,
+        };
+        let note = |recoveries, next| {
+            let parity = ParityStatus {
+                path: "/safe/parity".into(),
+                guid: 1,
+                trouble: None,
+                figures: Some(Figures { recoveries, next, ..figures }),
+                uncovered: 0,
+                left_out: None,
+                held_back: 0,
+                audit: None,
+                tiles: None,
+            };
+            parity_report("tank", &parity).note.unwrap_or_default()
+        };
+        assert!(note(1024, None).contains("1024 recoveries by this code"));
+        assert!(note(1024, None).contains("`steadfast audit rekey tank`"));
+        assert!(!note(1023, None).contains("recoveries by this code"));
+        // Another one is under way.
+        let next = NextFigures { made: 1, tiles: 2, loss_ppm: 20_000 };
+        assert!(!note(1024, Some(next)).contains("recoveries by this code"));
+    }
 
     /// A store that does not answer and a lost tile hold up passes; objects that stay do not.
     #[test]

@@ -166,7 +166,8 @@ pub(in crate::engine) fn layout(measured: &Measured) -> Vec<CachedVdev> {
         },
         group: if vdev.children.is_empty() { String::new() } else { vdev.name },
     };
-    devices_of(measured).into_iter().map(kept).collect()
+    // Notes, which name the pool, are not kept.
+    devices_of("", measured).into_iter().map(kept).collect()
 }
 
 /// Devices of a group, spares and replaced devices too.

@@ -84,6 +84,7 @@ impl Verb for PoolAdd {
             let pool = self.name.clone();
             return Err(refuse::pool(steadfast_pool::Error::ParityThere { pool, path: there.path }));
         }
+        self.tiles.as_deref().map_or(Ok(()), stores::look_for)?;
         // Claimed until it is the pool's.
         let parity = engine.open_parity(&self.name, &self.vdevs, self.force)?;
         if let Some((path, file)) = &parity {

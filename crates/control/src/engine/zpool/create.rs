@@ -111,6 +111,7 @@ impl Verb for PoolCreate {
         if let Some((path, file)) = &parity {
             check_new_parity(&self.name, &groups, wish, (path, file), self.force).map_err(refuse::pool)?;
         }
+        self.tiles.as_deref().map_or(Ok(()), stores::look_for)?;
         if self.dry_run {
             return Ok(touched(&name));
         }

@@ -50,7 +50,7 @@ const SIDE_FAILED: &str = "If the device works again, run `zpool online {pool} {
 
 /// The devices, with the progress of a recovery at the parity device.
 fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
-    let mut vdevs = devices_of(measured);
+    let mut vdevs = devices_of(&held.pool.name(), measured);
     if let Some(interval) = mean_interval(held, measured) {
         for vdev in vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Parity) {
             let note = vdev.note.get_or_insert_default();
