@@ -418,6 +418,7 @@ mod tests {
                 uncovered: 0,
                 left_out: None,
                 held_back: 0,
+                unread: None,
                 audit: None,
                 tiles: None,
             };
