@@ -196,40 +196,6 @@ impl ParityDevice {
         read_header(medium).is_ok()
     }
 
-    /// Writes the bytes of a medium, where a device that is made there is written first, over with
-    /// themselves. A medium that lacks the room, or fails, is found out while nothing is lost.
-    ///
-    /// # Errors
-    /// The medium fails.
-    pub fn rehearse(medium: &dyn Medium, creation: &Creation<'_>) -> Result<()> {
-        let begin = |geometry: &Geometry| geometry.manifest(1) + ParityManifest::size(0, 0) as u64;
-        let geometry = creation.geometry();
-        let inner = creation.is_away.then(|| {
-            let inner = inner_creation(creation.pool, creation.tiles(), None).geometry();
-            (geometry.inner(), begin(&inner))
-        });
-        for (at, length) in [(0, begin(&geometry))].into_iter().chain(inner) {
-            let mut bytes = vec![0; usize::try_from(length).expect("a few blocks")];
-            read(medium, at, &mut bytes)?;
-            write(medium, at, &bytes)?;
-        }
-        flush(medium)
-    }
-
-    /// Blanks the headers of a pool's parity device, which is none from then on. False if it is
-    /// none, or another pool's.
-    ///
-    /// # Errors
-    /// The medium fails.
-    pub fn blank(medium: &dyn Medium, pool: PoolGuid) -> Result<bool> {
-        if !read_header(medium).is_ok_and(|header| header.pool == pool) {
-            return Ok(false);
-        }
-        write(medium, 0, &[0; 2 * BLOCK as usize])?;
-        flush(medium)?;
-        Ok(true)
-    }
-
     /// The place of the tiles of a pool's parity device, if they lie at a store. Needs no key.
     pub(crate) fn place_of_tiles(medium: &dyn Medium, pool: PoolGuid) -> Result<Option<ParityTileStore>> {
         let header = read_header(medium)?;
@@ -971,7 +937,7 @@ fn read_tile_store(medium: &dyn Medium, pool: PoolGuid) -> Result<ParityTileStor
 }
 
 /// The valid header with the greater sequence.
-fn read_header(medium: &dyn Medium) -> Result<ParityHeader> {
+pub(super) fn read_header(medium: &dyn Medium) -> Result<ParityHeader> {
     let mut bytes = vec![0; ParityHeader::ENCODED_SIZE];
     let mut found: std::result::Result<ParityHeader, Error> = Err(Error::Failed);
     for copy in 0..2 {

@@ -99,6 +99,7 @@ mod medium;
 mod pass;
 mod queue;
 mod recovery;
+mod rehearsal;
 mod rekey;
 mod source;
 mod step;
