@@ -93,7 +93,7 @@ fn begin_of<'b>(
 /// | 232 |   4 | next_tiles     | tiles of next_map; 0 without it                              |
 /// | 236 |   8 | slots_at       | where the slots of map begin, a multiple of 4,096            |
 /// | 244 |   8 | next_slots_at  | where those of next_map begin; 0 without it                  |
-/// | 252 |   4 | recoveries     | recoveries under map that found cells missing or wrong       |
+/// | 252 |   4 | recoveries     | recoveries under map of which stores saw something           |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParityHeader {
     /// Pool.
@@ -130,7 +130,7 @@ pub struct ParityHeader {
     pub places: Option<ParityPlaces>,
     /// The tiles lie at a store, which a [`ParityTileStore`] names.
     pub is_away: bool,
-    /// Recoveries under this map that found cells missing or wrong.
+    /// Recoveries under this map of which stores saw something.
     pub recoveries: u32,
 }
 

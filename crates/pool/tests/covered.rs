@@ -227,7 +227,7 @@ fn what_a_store_loses_comes_back() {
     assert!(left.iter().all(|name| world.segments().contains(name)));
     // It could not walk before: whoever has the pool proves what it put back.
     let unproven = pool.devices().take_unproven();
-    assert!(unproven.len() == 3 && !pool.devices().has_unproven(), "{unproven:?}");
+    assert!(unproven.len() == 3 && !pool.devices().is_proof_due(), "{unproven:?}");
     let proven = pool.devices().prove_content(&unproven, &AtomicBool::new(false)).expect("to its end");
     assert!(proven.blocks > 0 && proven.wrong == 0 && proven.unread == 0, "{proven:?}");
     assert!(pool.devices().audit(400).expect("an audit").is_held());

@@ -155,7 +155,7 @@ fn recoveries_are_counted_until_the_code_is_made_anew() {
     world.pass();
     let recoveries = |world: &World| world.parity.read().unwrap().figures().recoveries;
     let is_pass_due = |world: &World| world.parity.read().unwrap().is_pass_due();
-    let is_used_up = |world: &World| world.parity.read().unwrap().figures().is_map_used_up();
+    let is_used_up = |world: &World| world.parity.read().unwrap().owes_rekey();
     // Nothing is missing: it tells nothing.
     world.repair();
     assert!(recoveries(&world) == 0 && !is_pass_due(&world));
@@ -177,6 +177,37 @@ fn recoveries_are_counted_until_the_code_is_made_anew() {
     assert!(recoveries(&world) == 0 && world.header().recoveries == 0);
     world.reopen();
     assert!(recoveries(&world) == 0 && !is_used_up(&world));
+}
+
+/// A store that lost more than the code covers, and takes not all back, has seen which cells stay
+/// away: the failed recovery is no reason to keep the map.
+#[test]
+fn a_store_that_refuses_a_put_does_not_keep_the_map() {
+    let refuses = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&refuses);
+    let store = Arc::new(MemoryStore::new("bucket"));
+    let handle = store.handle(move |request| {
+        let is_put = request.operation == Operation::Write && asked.load(Ordering::Relaxed);
+        is_put.then_some(StoreFault::Fails)
+    });
+    let world = World::of(THREE, 49, store, Some(handle));
+    (1..=75).for_each(|id| _ = world.put(id, 100 * PAYLOAD));
+    world.pass();
+    // Too much of one tile, and an object that comes back, of which cells are in the others.
+    let map = world.leaked();
+    let (first, others): (Vec<CellId>, Vec<CellId>) =
+        world.cells().into_iter().partition(|id| map.place(*id).tile == 0);
+    let (spoilt, last) = (&first[..2100], others[others.len() - 1]);
+    assert!(spoilt.iter().all(|id| id.segment != last.segment));
+    world.spoil(spoilt);
+    world.spoil(&[last]);
+    refuses.store(true, Ordering::Relaxed);
+    assert!(matches!(world.repair_within(1 << 30), Err(Error::Store { .. })));
+    assert!(world.parity.read().unwrap().owes_rekey());
+    refuses.store(false, Ordering::Relaxed);
+    let lost = world.repair().from_code.undetermined;
+    world.rekey(Some(&lost));
+    assert!(!world.parity.read().unwrap().owes_rekey());
 }
 
 /// More is lost than the code covers. Behind a re-key the rest is covered, audits are held again,

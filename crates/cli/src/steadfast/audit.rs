@@ -624,7 +624,7 @@ fn proven_text(proven: &ProvenContent) -> String {
     }
     let locked = locked.iter().map(|name| format!("{}, whose key is not loaded", tame(name)));
     let unread = (*unread > 0)
-        .then(|| format!("what is below {} of the nodes, which cannot be read", grouped(*unread)));
+        .then(|| format!("nodes and blocks that cannot be read, and what is below: {}", grouped(*unread)));
     for left_out in locked.chain(unread) {
         text.push_str(&format!("not looked at: {left_out}\n"));
     }
@@ -654,7 +654,7 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
             "wrong": proven.wrong,
             "named": named.collect::<Vec<_>>(),
             "locked": proven.locked,
-            "unread_nodes": proven.unread,
+            "unread": proven.unread,
         })
     });
     document.insert("proven".into(), json!(proven));

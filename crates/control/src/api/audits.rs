@@ -254,7 +254,7 @@ pub struct ProvenContent {
     pub named: Vec<(u64, u32)>,
     /// Datasets whose keys are not loaded: their blocks were not looked at.
     pub locked: Vec<String>,
-    /// Nodes that could not be read: nothing is known of what is below them.
+    /// Nodes and blocks that could not be read: nothing is known of them, and of what is below.
     pub unread: u64,
 }
 

@@ -128,7 +128,10 @@ fn words(event: &PoolEvent) -> (Priority, String) {
         "prove_failure" => {
             let (wrong, unread) = (field("wrong"), field("unread"));
             let what = format!("{wrong} blocks in objects that came back do not have their hash");
-            (Priority::Error, if unread == "0" { what } else { format!("{what}, {unread} nodes are unread") })
+            (
+                Priority::Error,
+                if unread == "0" { what } else { format!("{what}, {unread} nodes or blocks cannot be read") },
+            )
         }
         "rekey_failure" => (Priority::Error, with_detail("no code under another map".to_owned())),
         "changes_lost" => (Priority::Error, field("notice").to_owned()),

@@ -8,8 +8,9 @@
 //! [recoveries.3] Nothing is put back once a pool is exported or destroyed: its recovery is told to
 //!     end, and waited for.
 //!     test: `a_recovery_runs_beside_other_commands`
-//! [recoveries.4] An import that recovered by itself, and could not give back everything, is
-//!     followed by a recovery, and so by a re-key: once, and before any that a command asks for.
+//! [recoveries.4] An import that recovered by itself, and could not give back everything, or was
+//!     the last that a map bears, is followed by a recovery, and so by a re-key: once, and before
+//!     any that a command asks for.
 //! [recoveries.5] Objects that such an import put back are held against their hashes: behind
 //!     that recovery, or else by itself. Nobody waits for that but an export.
 //!     test: `what_an_import_put_back_is_held_against_its_hashes`
@@ -120,7 +121,11 @@ pub(super) fn begin_proof(held: &Arc<ImportedPool>, env: &Env) {
     let held = Arc::clone(held);
     let work = move || {
         let mut end = ProofEnd { held, proven: None };
-        end.proven = end.held.pool.devices().prove_content(&segments, &stop).map(proven_told);
+        let devices = end.held.pool.devices();
+        end.proven = devices.prove_content(&segments, &stop).map(proven_told);
+        if end.proven.is_none() {
+            devices.leave_unproven(&segments);
+        }
     };
     drop(env.tasks.spawn("content", Box::new(work)));
 }
@@ -168,6 +173,9 @@ pub(super) fn begin(
             restored.extend(devices.take_unproven());
         }
         let proven = (!restored.is_empty()).then(|| devices.prove_content(&restored, &job.stop)).flatten();
+        if proven.is_none() {
+            devices.leave_unproven(&restored);
+        }
         let lost = recovered.as_ref().map_or(&[][..], |recovered| &recovered.lost);
         let content = if lost.is_empty() {
             None

@@ -149,7 +149,7 @@ fn wants_recovering(held: &ImportedPool) -> bool {
 
 /// A recovery that goes on, or is due, looks at it itself.
 fn wants_proving(held: &ImportedPool) -> bool {
-    held.pool.devices().has_unproven()
+    held.pool.devices().is_proof_due()
         && held.recoveries.progress().is_none()
         && !wants_recovering(held)
         && held.pool.suspended().is_none()

@@ -194,7 +194,7 @@ pub struct Rekeyed {
     pub rounds: u32,
 }
 
-fn reading(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
+pub(crate) fn reading(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
     code.read().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -814,16 +814,16 @@ impl Devices {
     }
 
     /// True if the code should be made anew behind this recovery: a store that saw which cells did
-    /// not come back may know which cells share a tile, and one that saw many recoveries, too. Or
-    /// if that was begun, and has not ended.
+    /// not come back, of this one or a former one, may know which cells share a tile, and one that
+    /// saw many recoveries, too. Or if that was begun, and has not ended.
     #[must_use]
     pub fn is_rekey_due(&self, recovered: &Recovered) -> bool {
-        let is_due = |code: &ParityDevice| code.rekey_stage().is_some() || code.figures().is_map_used_up();
+        let is_due = |code: &ParityDevice| code.rekey_stage().is_some() || code.owes_rekey();
         !recovered.lost.is_empty() || self.code().is_ok_and(|(_, code)| is_due(&reading(&code)))
     }
 
-    /// True if a recovery named lost cells since the pool was imported, or as it was, and the code
-    /// was not made anew since.
+    /// True if a recovery named lost cells since the pool was imported, or as it was, or stores saw
+    /// too many under one map, and the code was not made anew since.
     #[must_use]
     pub fn owes_rekey(&self) -> bool {
         self.code().is_ok_and(|(_, code)| reading(&code).owes_rekey())

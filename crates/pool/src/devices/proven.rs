@@ -5,15 +5,18 @@
 //! block that was wrong by then comes back wrong, with a right tag, and only its pointer knows.
 //!
 //! ## Invariants
-//! [proven.1] A block is called wrong only if its segment is there still once it was read, as by a
-//!     scrub.
-//!     `Devices::look_at`
+//! [proven.1] A block is called wrong only if bytes came of each copy, and its segment is there
+//!     still once they were read. One that a store did not give is unread.
+//!     `Devices::verdict_of`
+//! [proven.2] Reads of a store that does not answer hold up no commit.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use steadfast_crypto::hash;
+use steadfast_device::Buffer;
 use steadfast_format::{BlockPointer, SegmentId};
-use steadfast_segment::READ_GAP_MAX;
+use steadfast_segment::{READ_GAP_MAX, ReadError};
 
 use crate::core::events::EventKind;
 use crate::devices::pointer_walk::{FileRange, Reads};
@@ -40,7 +43,7 @@ pub struct ProvenContent {
     pub named: Vec<(SegmentId, u32)>,
     /// Datasets whose keys are not loaded: their blocks were not looked at.
     pub locked: Vec<String>,
-    /// Nodes that could not be read: nothing is known of what is below them.
+    /// Nodes and blocks that could not be read: nothing is known of them, and of what is below.
     pub unread: u64,
 }
 
@@ -52,10 +55,15 @@ impl Devices {
         std::mem::take(&mut *self.errors.unproven.lock())
     }
 
-    /// True if some wait to be proven.
+    /// Gives back what was taken, and was not proven to the end.
+    pub fn leave_unproven(&self, segments: &[SegmentId]) {
+        self.errors.unproven.lock().extend(segments);
+    }
+
+    /// True if some wait to be proven, and no budget keeps them waiting.
     #[must_use]
-    pub fn has_unproven(&self) -> bool {
-        !self.errors.unproven.lock().is_empty()
+    pub fn is_proof_due(&self) -> bool {
+        !self.core.is_sparing() && !self.errors.unproven.lock().is_empty()
     }
 
     /// Reads each block that lives in some segments, and compares it with the hash in its pointer.
@@ -76,12 +84,12 @@ impl Devices {
             waiting.push((*pointer, file));
             if waiting.len() >= TOGETHER || bytes >= TOGETHER_BYTES {
                 bytes = 0;
-                self.prove_some(std::mem::take(&mut waiting), &mut proven);
+                self.prove_some(std::mem::take(&mut waiting), &mut proven, stop);
             }
         });
-        self.prove_some(waiting, &mut proven);
+        self.prove_some(waiting, &mut proven, stop);
         proven.locked = seen.locked.iter().map(|id| self.core.dataset_name(*id)).collect();
-        proven.unread = seen.unread.len() as u64;
+        proven.unread += seen.unread.len() as u64;
         if stop.load(Ordering::Relaxed) {
             return None;
         }
@@ -91,16 +99,34 @@ impl Devices {
         Some(proven)
     }
 
-    fn prove_some(&self, blocks: Vec<(BlockPointer, Option<FileRange>)>, proven: &mut ProvenContent) {
+    fn prove_some(
+        &self,
+        blocks: Vec<(BlockPointer, Option<FileRange>)>,
+        proven: &mut ProvenContent,
+        stop: &AtomicBool,
+    ) {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
         let pointers: Vec<BlockPointer> = blocks.iter().map(|(pointer, _)| *pointer).collect();
         for ((pointer, file), looked) in blocks.iter().zip(self.look_at_all(&pointers, RUN)) {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let verdict = if looked.is_some() { Verdict::Right } else { self.verdict_of(pointer) };
+            if matches!(verdict, Verdict::Unread) {
+                proven.unread += 1;
+                continue;
+            }
             proven.blocks += 1;
             proven.bytes += u64::from(pointer.psize);
-            if looked.is_some() {
+            if matches!(verdict, Verdict::Right) {
                 continue;
             }
             let _turn = self.core.sync_turn.lock();
-            if self.look_at(pointer).0.lost == 0 {
+            // [proven.1]
+            let length = pointer.psize as usize;
+            if self.core.space.places_by_pointer(pointer.copies[0], length).is_empty() {
                 continue;
             }
             proven.wrong += 1;
@@ -114,4 +140,26 @@ impl Devices {
             }
         }
     }
+
+    /// Reads the copies of a block until one has its hash.
+    fn verdict_of(&self, pointer: &BlockPointer) -> Verdict {
+        let mut verdict = Verdict::Wrong;
+        for copy in &pointer.copies[..pointer.copy_count()] {
+            let judge = |bytes: Buffer| if hash(&bytes) == pointer.hash { Ok(()) } else { Err(()) };
+            match self.core.space.read_doubting(*copy, pointer.psize as usize, judge) {
+                // One that went meanwhile is no concern any more.
+                Ok(()) | Err(ReadError::Unallocated { .. }) => return Verdict::Right,
+                Err(ReadError::Rejected { .. }) => {}
+                Err(_) => verdict = Verdict::Unread,
+            }
+        }
+        verdict
+    }
+}
+
+enum Verdict {
+    Right,
+    Wrong,
+    /// A store did not give a copy, and no other one is right.
+    Unread,
 }

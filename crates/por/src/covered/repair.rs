@@ -71,17 +71,10 @@ pub fn repair(
         let limits = (memory, stop);
         match round(&snapshot, &covers, env, limits, &mut done, &mut repair, watch) {
             Ok(true) => {}
-            Ok(false) => {
-                break Ok(());
-            }
+            Ok(false) => break Ok(()),
             Err(error) => break Err(error),
         }
     };
-    // [por.24]
-    let is_whole = repair.from_code.is_complete();
-    if !is_whole || repair.from_journal + repair.from_code.recovered != 0 {
-        first.parity_mut().note_repair(outcome.is_ok() && !is_whole);
-    }
     // Those that could not leave the code before can leave it now. They are on the list until they
     // have left: where one fails, the others come later.
     for (store, cover) in covers.values() {
@@ -129,7 +122,15 @@ fn round(
     let back = outcome.back.into_iter();
     let whole =
         back.filter(|(segment, _)| !lost.contains(&(segment.segment, segment.store, segment.opening)));
-    let mut restored = put_back(snapshot, covers, whole.collect(), env, stop)?;
+    let has_put = AtomicBool::new(false);
+    let put = put_back(snapshot, covers, whole.collect(), env, (stop, &has_put));
+    // [por.24]
+    if let Some((_, any)) = covers.values().next()
+        && (!lost.is_empty() || has_put.into_inner())
+    {
+        any.parity_mut().note_repair(!lost.is_empty());
+    }
+    let mut restored = put?;
     restored.sort_unstable();
     for segment in &restored {
         let Some((_, cover)) = covers.get(&segment.store) else { continue };
@@ -144,13 +145,13 @@ fn round(
     Ok(!outcome.postponed.is_empty())
 }
 
-/// Puts segments back, side by side. Those that were put.
+/// Puts segments back, side by side. Those that were put. `has_put` is true from the first put on.
 fn put_back(
     snapshot: &Snapshot,
     covers: &Stores,
     segments: Vec<(ParitySegment, Vec<Recovered>)>,
     env: &Env,
-    stop: &AtomicBool,
+    (stop, has_put): (&AtomicBool, &AtomicBool),
 ) -> Result<Vec<ParitySegment>, Error> {
     let writers = WRITERS.min(segments.len());
     let segments: Vec<_> = segments.into_iter().rev().collect();
@@ -162,7 +163,7 @@ fn put_back(
             let Some((segment, cells)) = next else { return };
             let put = |segment, cells| match stop.load(Ordering::Relaxed) {
                 true => Err(Error::Stopped),
-                false => put(snapshot, covers, segment, cells),
+                false => put(snapshot, covers, segment, cells, has_put),
             };
             match put(segment, &cells) {
                 Ok(false) => {}
@@ -187,6 +188,7 @@ fn put(
     covers: &Stores,
     segment: ParitySegment,
     cells: &[Recovered],
+    has_put: &AtomicBool,
 ) -> Result<bool, Error> {
     let Some((store, cover)) = covers.get(&segment.store) else { return Ok(false) };
     // One that is being put comes by itself.
@@ -215,11 +217,13 @@ fn put(
         if store.read_object(segment, &mut there).is_ok() && snapshot.is_content(segment, &there)? {
             return Ok(false);
         }
+        has_put.store(true, Ordering::Relaxed);
         // One that is gone whole needs no delete.
         if store.inner.put_segment(place, &bytes).is_ok() {
             return Ok(true);
         }
     }
+    has_put.store(true, Ordering::Relaxed);
     // A store never replaces an object; all of its bytes are in hand, and in the code.
     let put = store.inner.discard_segment(place).and_then(|()| store.inner.put_segment(place, &bytes));
     put.map_err(|source| Error::Store { source })?;

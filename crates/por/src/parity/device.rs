@@ -61,7 +61,9 @@ pub struct ParityDevice {
     pub(super) wish: Option<Wish>,
     /// A repair named lost cells, and the code was not made anew since.
     pub(super) owes_rekey: bool,
-    /// Recoveries that found something, and that the header does not count yet.
+    /// The inner device of one whose tiles lie at a store.
+    pub(super) is_inner: bool,
+    /// Recoveries that stores saw, and that the header does not count yet.
     pub(super) recoveries: u32,
     /// Segments that left the code, each with the pass that took it out.
     pub(super) released: Vec<(ParitySegment, u64)>,
@@ -261,7 +263,8 @@ impl ParityDevice {
         let mut source = Source::new(medium, geometry, Arc::new(TagKeys::new(&root)));
         if let Some(place) = place {
             let window = window(&source.medium, &source.flushes, &geometry, place.inner_size);
-            let inner = ParityDevice::open(Box::new(window), pool, Some(&inner_key(&root)), random)?;
+            let mut inner = ParityDevice::open(Box::new(window), pool, Some(&inner_key(&root)), random)?;
+            inner.is_inner = true;
             let key = derive(&root, b"", "steadfast parity bodies v1");
             source.bodies = Some(attach(&place, inner, key)?);
         }
@@ -283,6 +286,7 @@ impl ParityDevice {
             begun: None,
             wish: None,
             owes_rekey: false,
+            is_inner: false,
             recoveries: 0,
             released: Vec::new(),
             root: [0; 32],

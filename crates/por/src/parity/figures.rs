@@ -1,7 +1,7 @@
 //! Figures of a parity device.
 
-/// Recoveries under one map that found something: each tells the stores a bit, that cells came back
-/// or did not.
+/// Recoveries under one map that stores saw: each tells them a bit, that objects came back or did
+/// not.
 pub const RECOVERIES_MAX: u32 = 1024;
 
 /// Figures of a parity device.
@@ -27,7 +27,7 @@ pub struct Figures {
     pub segments: u64,
     /// Bytes of the whole device.
     pub bytes: u64,
-    /// Recoveries under the present map that found cells missing or wrong.
+    /// Recoveries under the present map that stores saw: something came back, or could not.
     pub recoveries: u32,
     /// The code that is being made anew, under another map.
     pub next: Option<NextFigures>,

@@ -62,8 +62,8 @@
 //!     root is committed whose pass is behind each header with which that head was there. The pool
 //!     refuses a device of an older pass, so each copy that it takes has all of its tiles.
 //!     `TileStore::tend`, test: `a_device_put_back_within_a_pass_finds_its_tiles`
-//! [por.24] A recovery that found cells missing or wrong is counted by the header of the next pass,
-//!     and is a reason for one. A code under another map begins with none.
+//! [por.24] A recovery of which stores saw something, a put or that none came, is counted by the
+//!     header of the next pass, and is a reason for one. A code under another map begins with none.
 //!     test: `recoveries_are_counted_until_the_code_is_made_anew`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!

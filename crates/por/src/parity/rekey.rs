@@ -125,16 +125,27 @@ impl ParityDevice {
         }
     }
 
-    /// A repair found cells missing or wrong, and named some of them as lost or did not.
+    /// Stores saw in a repair that objects came back, and that some did not if cells were lost.
     pub fn note_repair(&mut self, has_lost: bool) {
+        // An inner code is never made anew.
+        if self.is_inner {
+            return;
+        }
         self.owes_rekey |= has_lost;
         self.recoveries = self.recoveries.saturating_add(1);
     }
 
-    /// True if a repair of this opening named lost cells, and the code was not made anew since.
+    /// True if the header does not count all repairs yet that stores saw.
+    #[must_use]
+    pub fn has_uncounted(&self) -> bool {
+        self.recoveries != 0
+    }
+
+    /// True if a repair of this opening named lost cells, or stores saw too many of them, and the
+    /// code was not made anew since.
     #[must_use]
     pub fn owes_rekey(&self) -> bool {
-        self.owes_rekey
+        self.owes_rekey || self.figures().is_map_used_up()
     }
 
     /// Segments that the code which is being made leaves out.

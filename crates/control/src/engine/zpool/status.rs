@@ -91,7 +91,7 @@ fn proven_note(proven: &ProvenContent) -> String {
         note.push_str(&format!(", {name} was not looked at: its key is not loaded"));
     }
     if *unread > 0 {
-        note.push_str(&format!(", {unread} nodes cannot be read"));
+        note.push_str(&format!(", {unread} nodes or blocks of it cannot be read"));
     }
     note
 }
