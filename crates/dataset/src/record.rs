@@ -215,7 +215,7 @@ impl Record {
     }
 
     /// Returns the bytes of memory added. A record that `follows` one that was written whole gets
-    /// memory for all of it at once, as its writer goes on most likely.
+    /// memory for all of it with the first half, as its writer goes on most likely.
     pub(crate) fn write(&mut self, record_size: u64, follows: bool, offset: usize, data: &[u8]) -> u64 {
         let end = offset + data.len();
         // Sequential writes and overwrites extend a chunk that is there; anything else makes a new
@@ -233,7 +233,8 @@ impl Record {
             reached.into_iter().filter_map(|at| self.chunks.remove_entry(&at)).collect();
         let last = reached.last().map_or(0, |(at, next)| at + next.len());
         let (needed, most) = (end.max(last) - at, index(record_size) - at);
-        make_room(&mut bytes, if follows { most } else { needed }, most);
+        let takes_all = follows && data.len() >= most / 2;
+        make_room(&mut bytes, if takes_all { most } else { needed }, most);
         let overlap = (bytes.len() - (offset - at)).min(data.len());
         bytes[offset - at..offset - at + overlap].copy_from_slice(&data[..overlap]);
         bytes.extend(&data[overlap..]);

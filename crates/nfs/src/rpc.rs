@@ -120,8 +120,9 @@ impl Assembler {
     fn keep(&mut self, taken: &[u8]) {
         let bytes = &mut self.record.bytes;
         if bytes.capacity() - bytes.len() < taken.len() {
-            // Memory that waits is there anyway. Without, it grows with what comes.
-            spare::move_to(bytes, self.left);
+            // It grows with what comes, not with what is announced, whether memory waits or not.
+            let came = bytes.len() + taken.len();
+            spare::move_to(bytes, came.max(2 * bytes.capacity()).min(bytes.len() + self.left));
         }
         bytes.extend_from_slice(taken);
     }
@@ -404,6 +405,8 @@ mod tests {
 
     #[test]
     fn little_is_kept_of_a_long_record_that_does_not_come() {
+        // Memory that waits is no reason to keep more.
+        spare::keep(Vec::with_capacity(RECORD_MAX));
         let mut assembler = Assembler::default();
         assert_eq!(assembler.feed(&mut &b"\x80\x10\0\0abc"[..]), Ok(None));
         assert_eq!(assembler.kept(), 3);

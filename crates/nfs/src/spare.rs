@@ -5,7 +5,8 @@
 //! earlier reply has been written already.
 //!
 //! ## Invariants
-//! [nfs_spare.1] Bytes of an earlier reply are never sent: a buffer ends where its content does.
+//! [nfs_spare.1] Bytes of an earlier reply or call are never sent: a buffer ends where its content
+//!      does.
 //!      The caller cuts it there.
 
 use parking_lot::Mutex;
@@ -47,11 +48,11 @@ pub(crate) fn reserve(out: &mut Vec<u8>, more: usize) {
     }
 }
 
-/// Moves the bytes to memory with room for `more`, if some of it waits.
-pub(crate) fn move_to(out: &mut Vec<u8>, more: usize) {
-    let length = out.len() + more;
+/// Moves the bytes to memory with room for `length`, and for a quarter more at most, if some of it
+/// waits.
+pub(crate) fn move_to(out: &mut Vec<u8>, length: usize) {
     if length >= BYTES_MIN
-        && let Some(mut spare) = take(length)
+        && let Some(mut spare) = take_of(length..length + length / 4)
     {
         spare.clear();
         spare.extend_from_slice(out);

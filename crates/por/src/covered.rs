@@ -686,8 +686,12 @@ impl Covered {
                 }
                 // Nor for what a pass makes no room for.
                 let (parity, room) = cover.journaled(parity, |parity| parity.room_of(&known));
-                room.map_err(|error| self.failed(Operation::Discard, segment, &error))?;
-                drop(parity);
+                match room {
+                    Ok(_) => drop(parity),
+                    // A recovery began between two steps of the pass that was to make room.
+                    Err(Error::Recovering | Error::JournalFull { .. }) => return wait(),
+                    Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),
+                }
                 let mut read = Vec::new();
                 match self.read_object(known, &mut read) {
                     Ok(()) => {}

@@ -266,7 +266,8 @@ impl Syncer {
     pub(crate) fn commit(&self) -> Result<()> {
         let _turn = self.core.sync_turn.lock();
         // Before anything is taken that it counts.
-        let _freeing = self.datasets.freeing.begin(self.datasets.is_owing());
+        let owes = self.datasets.is_owing();
+        let _freeing = self.datasets.freeing.begin(owes);
         self.core.health.changed.store(false, Ordering::Release);
         self.zil.settle_logs();
         self.devices.note_given_up();
@@ -302,7 +303,7 @@ impl Syncer {
         // First, so that a task that waited for this commit finds the log.
         self.zil.begin_log(txg);
         self.stores.committed();
-        self.devices.parity_committed(cost.space > 0);
+        self.devices.parity_committed(cost.space > 0 || owes);
         self.core.txgs.commits.note_committed(txg);
         Ok(())
     }

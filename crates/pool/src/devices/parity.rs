@@ -194,7 +194,7 @@ pub struct Rekeyed {
     pub rounds: u32,
 }
 
-pub(crate) fn reading(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
+fn reading(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
     code.read().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -527,10 +527,10 @@ impl Devices {
         (standing.generation != 0).then_some((standing.generation, standing.root))
     }
 
-    /// A root is committed, which has something that somebody wrote, or not.
-    pub(crate) fn parity_committed(&self, is_written: bool) {
+    /// A root is committed, which has something that somebody wrote or is freed by and by, or not.
+    pub(crate) fn parity_committed(&self, is_changed: bool) {
         if let Some(parity) = self.parity() {
-            if is_written {
+            if is_changed {
                 parity.idle_passes.store(0, Ordering::Relaxed);
             }
             parity.committed.store(parity.storing.load(Ordering::Acquire), Ordering::Release);
@@ -939,7 +939,12 @@ fn blank_labels(medium: &dyn Medium) -> io::Result<()> {
     if size < DEVICE_SIZE_MIN {
         return Ok(());
     }
-    (0..LABELS).try_for_each(|copy| medium.write(label_offset(copy, size) + CONFIG_OFFSET, &[0; 512]))
+    (0..LABELS).map(|copy| label_offset(copy, size) + CONFIG_OFFSET).try_for_each(|at| {
+        let mut label = [0; 512];
+        medium.read(at, &mut label)?;
+        // A hole of a sparse file stays one: the disk below it may be full.
+        if label == [0; 512] { Ok(()) } else { medium.write(at, &[0; 512]) }
+    })
 }
 
 /// Refuses a medium that holds a code already, unless `force`.

@@ -146,12 +146,6 @@ impl<'a> Unlocked<'a> {
             _ = steadfast_por::tile_store::mend(code, env, memory, &stop, &mut |_, _| ());
         }
         let repair = steadfast_por::repair(&stores, env, memory, &stop, &mut |_, _| ());
-        // [por.24] The header counts it now: a store may see to it that the import fails.
-        if let Some(Ok(code)) = &self.parity
-            && parity::reading(code).has_uncounted()
-        {
-            while let Ok(None) = steadfast_por::pass_step(code) {}
-        }
         let repair =
             repair.map_err(|source| Error::Parity { pool, path: String::new(), source: Box::new(source) })?;
         let lost = repair.from_code.undetermined.len() + repair.from_code.refused.len();

@@ -63,7 +63,8 @@
 //!     refuses a device of an older pass, so each copy that it takes has all of its tiles.
 //!     `TileStore::tend`, test: `a_device_put_back_within_a_pass_finds_its_tiles`
 //! [por.24] A recovery of which stores saw something, a put or that none came, is counted by the
-//!     header of the next pass, and is a reason for one. A code under another map begins with none.
+//!     header of the next pass, and is no reason for one: what it did not put back may be in the
+//!     journal alone. A code under another map begins with none.
 //!     test: `recoveries_are_counted_until_the_code_is_made_anew`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!

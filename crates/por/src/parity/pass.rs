@@ -219,8 +219,7 @@ impl ParityDevice {
     pub fn is_pass_due(&self) -> bool {
         let size = self.now.source.geometry.journal_size;
         let room = self.came_in.saturating_add(self.came_in / 4).clamp(size / 4, size / 2);
-        // [por.24]
-        self.is_passing() || self.journal_bytes() > size - room || self.has_uncounted()
+        self.is_passing() || self.journal_bytes() > size - room
     }
 
     /// True if a pass has begun and is not over.

@@ -135,12 +135,6 @@ impl ParityDevice {
         self.recoveries = self.recoveries.saturating_add(1);
     }
 
-    /// True if the header does not count all repairs yet that stores saw.
-    #[must_use]
-    pub fn has_uncounted(&self) -> bool {
-        self.recoveries != 0
-    }
-
     /// True if a repair of this opening named lost cells, or stores saw too many of them, and the
     /// code was not made anew since.
     #[must_use]

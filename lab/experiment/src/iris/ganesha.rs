@@ -3,7 +3,8 @@
 //! It exports directories that are mounted already (its FSAL_VFS), over TCP, version 3 alone,
 //! without locks. It does not start without a port mapper to register at. Where no rpcbind(8) runs,
 //! one is started in a network namespace of its own: Ganesha reaches it by its Unix socket, and
-//! port 111 of this machine stays free.
+//! port 111 of this machine stays free. The experiment that started it ends it, so one Ganesha
+//! of experiments runs at a time on a machine.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -22,6 +23,8 @@ const CONNECTIONS_MAX: u32 = 10_000;
 const PORT_MAPPER: &str = "/run/rpcbind.sock";
 /// Where Debian's rpcbind(8) keeps its lock.
 const PORT_MAPPER_HOME: &str = "/run/rpcbind";
+/// Locked while a Ganesha of some experiment runs.
+const TURN: &str = "/run/rpcbind/steadfast-lab.lock";
 /// A server that listens nowhere by then never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,6 +34,8 @@ pub(super) struct Ganesha {
     port_mapper: Option<Child>,
     nfs: SocketAddr,
     mount: SocketAddr,
+    /// Unlocked when it is closed.
+    _turn: fs::File,
 }
 
 /// The reason why this machine has no Ganesha; `None` if it has one.
@@ -66,6 +71,7 @@ fn configuration(ports: [u16; 2], exports: &[PathBuf]) -> String {
 impl Ganesha {
     /// Starts it on these directories. `home` is a directory for its files.
     pub fn start(home: &Path, exports: &[PathBuf]) -> Result<Ganesha, Error> {
+        let turn = take_turn()?;
         let port_mapper = start_port_mapper(home)?;
         let [nfs, mount] = [free_port()?, free_port()?];
         let conf = home.join("ganesha.conf");
@@ -88,7 +94,7 @@ impl Ganesha {
                 return Err(error);
             }
         };
-        let mut ganesha = Ganesha { server, port_mapper, nfs: at(nfs), mount: at(mount) };
+        let mut ganesha = Ganesha { server, port_mapper, nfs: at(nfs), mount: at(mount), _turn: turn };
         let began = Instant::now();
         while [ganesha.nfs, ganesha.mount].iter().any(|address| TcpStream::connect(address).is_err()) {
             let gone = ganesha.server.try_wait().map_err(Error::io("wait for", &conf))?.is_some();
@@ -150,13 +156,20 @@ fn spawn(command: &mut Command, home: &Path) -> Result<Child, Error> {
         .map_err(Error::io("run", &program))
 }
 
+/// Waits until no other experiment of this machine has a Ganesha.
+fn take_turn() -> Result<fs::File, Error> {
+    fs::create_dir_all(PORT_MAPPER_HOME).map_err(Error::io("create", Path::new(PORT_MAPPER_HOME)))?;
+    let turn = fs::File::create(TURN).map_err(Error::io("create", Path::new(TURN)))?;
+    turn.lock().map_err(Error::io("lock", Path::new(TURN)))?;
+    Ok(turn)
+}
+
 /// A port mapper, unless one runs.
 fn start_port_mapper(home: &Path) -> Result<Option<Child>, Error> {
     let socket = Path::new(PORT_MAPPER);
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Ok(None);
     }
-    fs::create_dir_all(PORT_MAPPER_HOME).map_err(Error::io("create", Path::new(PORT_MAPPER_HOME)))?;
     let mut child = spawn(Command::new("unshare").args(["--net", "rpcbind", "-f", "-w"]), home)?;
     let began = Instant::now();
     while std::os::unix::net::UnixStream::connect(socket).is_err() {

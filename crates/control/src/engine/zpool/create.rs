@@ -202,7 +202,7 @@ impl PoolCreate {
         told(
             refusal,
             if self.force {
-                "no pool was created; what -f wrote over is lost"
+                "no pool was created; if -f wrote over one, that is lost"
             } else {
                 "no pool was created"
             },

@@ -1,5 +1,4 @@
 //! Objects that are to be deleted, and could not leave the code of a parity device yet.
-
 //!
 //! ## Passes for deletes alone
 //! A pass ends, a root tells of it, and the commit of that root frees objects of metadata itself:
@@ -51,13 +50,21 @@ impl Devices {
             let Some(store) = &leaf.covered else { continue };
             let due = parity.catch_up.lock().resume_ns.get(&leaf.id()).copied().unwrap_or(0);
             let pause = match due.saturating_sub(now) {
-                0 => match resume_some(store) {
-                    Ok(more) => more.then_some(PAUSE),
-                    Err(_) => {
-                        parity.catch_up.lock().resume_ns.insert(leaf.id(), self.after_a_failure());
-                        Some(PASS)
+                0 => {
+                    let before = store.waiting();
+                    let resumed = resume_some(store);
+                    // Those that left wait for a pass, whoever writes.
+                    if store.waiting() < before {
+                        parity.idle_passes.store(0, Ordering::Relaxed);
                     }
-                },
+                    match resumed {
+                        Ok(more) => more.then_some(PAUSE),
+                        Err(_) => {
+                            parity.catch_up.lock().resume_ns.insert(leaf.id(), self.after_a_failure());
+                            Some(PASS)
+                        }
+                    }
+                }
                 wait => store.unread().map(|_| Duration::from_nanos(wait)),
             };
             next = next.into_iter().chain(pause).min();
