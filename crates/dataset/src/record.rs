@@ -215,7 +215,7 @@ impl Record {
     }
 
     /// Returns the bytes of memory added. A record that `follows` one that was written whole gets
-    /// memory for all of it with the first half, as its writer goes on most likely.
+    /// memory for all of it with a write of half of it, as its writer goes on most likely.
     pub(crate) fn write(&mut self, record_size: u64, follows: bool, offset: usize, data: &[u8]) -> u64 {
         let end = offset + data.len();
         // Sequential writes and overwrites extend a chunk that is there; anything else makes a new

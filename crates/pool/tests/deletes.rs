@@ -79,3 +79,41 @@ fn a_pool_in_which_nobody_writes_makes_no_passes() {
         assert_eq!((world.segments().len(), generation()), (left, passes), "nobody writes");
     }
 }
+
+/// One object that is to be deleted, and that its store never gives, makes no passes for ever
+/// either: the others leave the code meanwhile.
+#[test]
+fn an_object_that_is_never_given_makes_no_passes() {
+    let world = World::new(43);
+    let refused: Arc<Mutex<Option<String>>> = Arc::default();
+    let of_hook = Arc::clone(&refused);
+    let store = world.store.handle(move |request| {
+        let is_it = of_hook.lock().unwrap().as_deref() == Some(&*request.name);
+        (request.operation == Operation::Read && is_it).then_some(StoreFault::Fails)
+    });
+    let device = Arc::new(ObjectDevice::open(Arc::new(store), Some(CAPACITY), [1; 16]).expect("a store"));
+    let pool = Pool::create(&world.env, spec(vec![handle(&device)], None)).expect("a pool");
+    world.add(&pool);
+    fill(&pool, 0..24);
+    let figures = || parity(&pool).figures.expect("a code");
+    until(&pool, "a pass ends", || figures().journal_used < figures().journal_size / 8);
+    let rest = |seconds: u64| {
+        let until = world.env.clock.monotonic_ns() + seconds * SECOND;
+        while world.env.clock.monotonic_ns() < until {
+            pool.step();
+        }
+    };
+    // The first object that is read because it is to go is refused from then on.
+    let before = world.segments();
+    {
+        let (fs, _open) = mount(&pool, "tank");
+        *refused.lock().unwrap() = before.iter().find(|name| world.store.names().contains(*name)).cloned();
+        (0..8).for_each(|number| fs.unlink(ROOT, format!("file {number}").as_bytes()).expect("removed"));
+    }
+    rest(600);
+    assert!(parity(&pool).unread.is_some_and(|(count, _)| count == 1), "{:?}", parity(&pool).unread);
+    let (left, passes) = (world.segments().len(), figures().generation);
+    assert!(left < before.len(), "others went");
+    rest(3600);
+    assert_eq!((world.segments().len(), figures().generation), (left, passes), "nobody writes");
+}

@@ -774,6 +774,8 @@ impl Devices {
         // Segments that found no room in the journal meanwhile come in soon.
         parity.catch_up.lock().look_ns = 0;
         let repair = repair.map_err(self.parity_error(&parity))?;
+        // What it let go waits for a pass, whoever writes.
+        parity.idle_passes.store(0, Ordering::Relaxed);
         let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
         let lost_cells: Vec<CellId> = lost.copied().collect();
         let recovered = Recovered {
@@ -941,9 +943,9 @@ fn blank_labels(medium: &dyn Medium) -> io::Result<()> {
     }
     (0..LABELS).map(|copy| label_offset(copy, size) + CONFIG_OFFSET).try_for_each(|at| {
         let mut label = [0; 512];
-        medium.read(at, &mut label)?;
         // A hole of a sparse file stays one: the disk below it may be full.
-        if label == [0; 512] { Ok(()) } else { medium.write(at, &[0; 512]) }
+        let is_hole = medium.read(at, &mut label).is_ok() && label == [0; 512];
+        if is_hole { Ok(()) } else { medium.write(at, &[0; 512]) }
     })
 }
 

@@ -75,6 +75,8 @@ pub fn repair(
             Err(error) => break Err(error),
         }
     };
+    // They wait on: their pass would empty the journal of what was not put back.
+    outcome?;
     // Those that could not leave the code before can leave it now. They are on the list until they
     // have left: where one fails, the others come later.
     for (store, cover) in covers.values() {
@@ -85,7 +87,7 @@ pub fn repair(
         };
         waiting.into_iter().map_while(|segment| store.try_waiting(cover, segment).ok()).for_each(drop);
     }
-    outcome.map(|()| repair)
+    Ok(repair)
 }
 
 /// Recovers, and puts back as many segments as memory holds. True if there are more.

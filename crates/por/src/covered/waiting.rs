@@ -114,12 +114,6 @@ impl Covered {
         Ok(has_left && cover.state().waiting.next().is_some())
     }
 
-    /// How many segments are to be deleted, and wait to leave the code.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.covering().map_or(0, |cover| cover.state().waiting.all().len())
-    }
-
     /// Segments that are to be deleted and that the store did not give at the last try, and why.
     #[must_use]
     pub fn unread(&self) -> Option<(u64, String)> {

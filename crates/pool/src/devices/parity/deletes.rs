@@ -51,10 +51,11 @@ impl Devices {
             let due = parity.catch_up.lock().resume_ns.get(&leaf.id()).copied().unwrap_or(0);
             let pause = match due.saturating_sub(now) {
                 0 => {
-                    let before = store.waiting();
+                    let unread = || store.unread().map_or(0, |(count, _)| count);
+                    let before = unread();
                     let resumed = resume_some(store);
-                    // Those that left wait for a pass, whoever writes.
-                    if store.waiting() < before {
+                    // Those that came late wait for a pass, whoever writes. The others have one.
+                    if unread() < before {
                         parity.idle_passes.store(0, Ordering::Relaxed);
                     }
                     match resumed {
