@@ -774,7 +774,7 @@ impl Devices {
         // Segments that found no room in the journal meanwhile come in soon.
         parity.catch_up.lock().look_ns = 0;
         let repair = repair.map_err(self.parity_error(&parity))?;
-        // What it let go waits for a pass, whoever writes.
+        // Objects that it let go wait for a pass, whoever writes.
         parity.idle_passes.store(0, Ordering::Relaxed);
         let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
         let lost_cells: Vec<CellId> = lost.copied().collect();
