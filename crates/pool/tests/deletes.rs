@@ -11,6 +11,14 @@ use steadfast_pool::Pool;
 
 const SECOND: u64 = 1_000_000_000;
 
+/// Lets time pass: where nothing is asked for, a step does.
+fn rest(world: &World, pool: &Pool, seconds: u64) {
+    let until = world.env.clock.monotonic_ns() + seconds * SECOND;
+    while world.env.clock.monotonic_ns() < until {
+        pool.step();
+    }
+}
+
 /// A store that does not give an object that is to be deleted is asked for it each half minute, and
 /// status tells of it meanwhile; it goes when the store gives it.
 #[test]
@@ -59,23 +67,16 @@ fn a_pool_in_which_nobody_writes_makes_no_passes() {
     world.add(&pool);
     fill(&pool, 0..6);
     let generation = || parity(&pool).figures.expect("a code").generation;
-    // Where nothing is asked for, a step lets time pass.
-    let rest = |seconds: u64| {
-        let until = world.env.clock.monotonic_ns() + seconds * SECOND;
-        while world.env.clock.monotonic_ns() < until {
-            pool.step();
-        }
-    };
     for number in 0..2 {
         let before = (world.segments().len(), generation());
         {
             let (fs, _open) = mount(&pool, "tank");
             fs.unlink(ROOT, format!("file {number}").as_bytes()).expect("removed");
         }
-        rest(300);
+        rest(&world, &pool, 300);
         let (left, passes) = (world.segments().len(), generation());
         assert!(left < before.0 && passes > before.1, "what was deleted went: {left} of {before:?}");
-        rest(3600);
+        rest(&world, &pool, 3600);
         assert_eq!((world.segments().len(), generation()), (left, passes), "nobody writes");
     }
 }
@@ -97,12 +98,6 @@ fn an_object_that_is_never_given_makes_no_passes() {
     fill(&pool, 0..24);
     let figures = || parity(&pool).figures.expect("a code");
     until(&pool, "a pass ends", || figures().journal_used < figures().journal_size / 8);
-    let rest = |seconds: u64| {
-        let until = world.env.clock.monotonic_ns() + seconds * SECOND;
-        while world.env.clock.monotonic_ns() < until {
-            pool.step();
-        }
-    };
     // The first object that is read because it is to go is refused from then on.
     let before = world.segments();
     {
@@ -110,10 +105,10 @@ fn an_object_that_is_never_given_makes_no_passes() {
         *refused.lock().unwrap() = before.iter().find(|name| world.store.names().contains(*name)).cloned();
         (0..8).for_each(|number| fs.unlink(ROOT, format!("file {number}").as_bytes()).expect("removed"));
     }
-    rest(600);
+    rest(&world, &pool, 600);
     assert!(parity(&pool).unread.is_some_and(|(count, _)| count == 1), "{:?}", parity(&pool).unread);
     let (left, passes) = (world.segments().len(), figures().generation);
     assert!(left < before.len(), "others went");
-    rest(3600);
+    rest(&world, &pool, 3600);
     assert_eq!((world.segments().len(), figures().generation), (left, passes), "nobody writes");
 }

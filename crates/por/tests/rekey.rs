@@ -84,6 +84,17 @@ impl World {
     }
 }
 
+/// A store, a handle of it, and whether puts by that handle fail.
+fn refusing() -> (Arc<MemoryStore>, MemoryStore, Arc<AtomicBool>) {
+    let (store, refuses) = (Arc::new(MemoryStore::new("bucket")), Arc::new(AtomicBool::new(false)));
+    let asked = Arc::clone(&refuses);
+    let handle = store.handle(move |request| {
+        let is_put = request.operation == Operation::Write && asked.load(Ordering::Relaxed);
+        is_put.then_some(StoreFault::Fails)
+    });
+    (store, handle, refuses)
+}
+
 fn three(seed: u64) -> World {
     World::of(THREE, seed, Arc::new(MemoryStore::new("bucket")), None)
 }
@@ -182,13 +193,7 @@ fn recoveries_are_counted_until_the_code_is_made_anew() {
 /// away: the failed recovery is no reason to keep the map.
 #[test]
 fn a_store_that_refuses_a_put_does_not_keep_the_map() {
-    let refuses = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&refuses);
-    let store = Arc::new(MemoryStore::new("bucket"));
-    let handle = store.handle(move |request| {
-        let is_put = request.operation == Operation::Write && asked.load(Ordering::Relaxed);
-        is_put.then_some(StoreFault::Fails)
-    });
+    let (store, handle, refuses) = refusing();
     let world = World::of(THREE, 49, store, Some(handle));
     (1..=75).for_each(|id| _ = world.put(id, 100 * PAYLOAD));
     world.pass();
@@ -213,13 +218,7 @@ fn a_store_that_refuses_a_put_does_not_keep_the_map() {
 /// journal alone, which a pass empties.
 #[test]
 fn the_journal_keeps_what_a_recovery_did_not_put_back() {
-    let refuses = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&refuses);
-    let store = Arc::new(MemoryStore::new("bucket"));
-    let handle = store.handle(move |request| {
-        let is_put = request.operation == Operation::Write && asked.load(Ordering::Relaxed);
-        is_put.then_some(StoreFault::Fails)
-    });
+    let (store, handle, refuses) = refusing();
     let world = World::on(50, store, Some(handle));
     (1..=2).for_each(|id| _ = world.put(id, 90 * PAYLOAD));
     (1..=2).for_each(|id| world.drop_object(id));
