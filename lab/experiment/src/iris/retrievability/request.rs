@@ -70,9 +70,10 @@ impl AuditRequest {
         self.form.sized(24 << 20, 256 << 20, 1 << 30)
     }
 
-    /// Bytes that writers write in a round.
+    /// Bytes that writers write in a round. The store is in memory, and has what two pools wrote in
+    /// all rounds, with and without a limit.
     pub(super) fn written(&self) -> u64 {
-        self.form.sized(16 << 20, 256 << 20, 1 << 30)
+        self.form.sized(16 << 20, 256 << 20, 256 << 20)
     }
 
     /// Round trips to the store, ms.
