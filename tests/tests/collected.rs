@@ -6,7 +6,11 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use steadfast_nfs::client::{Attributes, Client, plain_attributes};
+use steadfast_nfs::xdr::Reader;
 use steadfast_tests::{Host, is_root, no_fuse, noise, skip, spawn};
+
+use crate::nfs::{call, mount, read};
 
 /// Writes noise to files in turn, through descriptors that stay open, until each was refused; then
 /// every byte that was accepted has to be there.
@@ -271,4 +275,126 @@ fn nodes_that_several_requests_want_are_read_once_and_counted() {
     assert_eq!(metric("pinned"), nodes["pinned"]);
     host.shell("zpool iostat --caches -v tank").fails(2).says("--caches cannot be combined");
     host.run("pool export tank").ok();
+}
+
+/// A mount in use follows the property, and lets go of it.
+#[test]
+fn sync_always_makes_a_mount_synchronous() {
+    let Some(host) = new_host("collected-sync", 128 << 20, "-O sync=always") else { return };
+    let set = |value: &str| {
+        host.shell(&format!("exec 7<t; zfs set sync={value} tank; findmnt -no OPTIONS t")).ok().out
+    };
+    let is_synchronous = |told: &str| told.trim().split(',').any(|option| option == "sync");
+    assert!(is_synchronous(&host.shell("findmnt -no OPTIONS t").ok().out));
+    assert!(!is_synchronous(&set("standard")));
+    assert!(is_synchronous(&set("always")));
+    host.shell("zfs set writeback_cache=off tank").ok();
+    assert!(!is_synchronous(&host.shell("findmnt -no OPTIONS t").ok().out), "each write waits without it");
+}
+
+/// Attributes of a file at a network client.
+fn seen(client: &mut Client, file: &[u8]) -> Attributes {
+    let (status, results) = call(client, 1, |out| _ = out.opaque(file));
+    assert_eq!(status, 0);
+    plain_attributes(&mut Reader::new(&results)).expect("attributes")
+}
+
+fn write_at(client: &mut Client, file: &[u8], offset: u64, data: &[u8]) {
+    let count = data.len() as u32;
+    let (status, _) = call(client, 7, |out| _ = out.opaque(file).u64(offset).u32(count).u32(0).opaque(data));
+    assert_eq!(status, 0);
+}
+
+/// Size and time of modification, where they are given.
+fn set(client: &mut Client, file: &[u8], size: Option<u64>, mtime: Option<u32>) {
+    let (status, _) = call(client, 2, |out| {
+        out.opaque(file).bool(false).bool(false).bool(false).bool(size.is_some());
+        size.iter().for_each(|size| _ = out.u64(*size));
+        out.u32(0).u32(if mtime.is_some() { 2 } else { 0 });
+        mtime.iter().for_each(|mtime| _ = out.u32(*mtime).u32(7));
+        out.bool(false);
+    });
+    assert_eq!(status, 0);
+}
+
+/// A kernel that collects writes takes sizes and times of a file that it knows from nobody but
+/// itself.
+#[test]
+fn sizes_and_times_that_a_network_client_changes_are_seen() {
+    let Some(host) = new_host("collected-nfs", 128 << 20, "-O sharenfs=insecure,no_root_squash") else {
+        return;
+    };
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    host.shell("printf 0123456789 > t/file; stat t/file").ok();
+    let file = client.lookup(&top, "file").expect("answered").expect("there").handle;
+    let look = || {
+        let told = host.shell("stat -c '%s %.9Y' t/file; cat t/file").ok().out;
+        let (line, content) = told.split_once('\n').expect("two lines");
+        let (size, time) = line.split_once(' ').expect("two words");
+        (size.parse::<u64>().expect("a size"), time.to_owned(), content.to_owned())
+    };
+    let agrees = |client: &mut Client, content: &str| {
+        let attributes = seen(client, &file);
+        let (size, mtime, local) = look();
+        assert_eq!((size, local.as_str()), (attributes.size, content));
+        assert_eq!(mtime, format!("{}.{:09}", attributes.mtime.0, attributes.mtime.1));
+    };
+    agrees(&mut client, "0123456789");
+    write_at(&mut client, &file, 10, b"abcdef");
+    agrees(&mut client, "0123456789abcdef");
+    set(&mut client, &file, Some(4), None);
+    agrees(&mut client, "0123");
+    set(&mut client, &file, None, Some(981_173_106));
+    agrees(&mut client, "0123");
+    // While a local program has it open, and its own bytes are in the kernel's pages.
+    let (mut writer, mut pipe) = keep_open(&host, "t/file", &noise(3, 4096));
+    write_at(&mut client, &file, 4096 * 3, b"behind");
+    let attributes = seen(&mut client, &file);
+    assert_eq!((attributes.size, look().0), (4096 * 3 + 6, 4096 * 3 + 6));
+    std::io::Write::write_all(&mut pipe, &noise(4, 4096)).expect("written");
+    drop(pipe);
+    writer.wait().expect("it ends");
+    let whole = [noise(3, 4096), noise(4, 4096), vec![0; 4096], b"behind".to_vec()].concat();
+    assert!(fs::read(host.at("t/file")).expect("read") == whole);
+    assert_eq!(read(&mut client, &file).as_ref(), Ok(&whole));
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    assert!(fs::read(host.at("t/file")).expect("read") == whole);
+}
+
+/// A local program makes a file longer, a client changes its first page and cuts what lies behind:
+/// nothing that either wrote in its own part is lost.
+#[test]
+fn a_file_that_a_client_and_a_local_program_write_keeps_what_both_wrote() {
+    let Some(host) = new_host("collected-both", 128 << 20, "-O sharenfs=insecure,no_root_squash") else {
+        return;
+    };
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    const APPEND: &str = r"
+import os
+fd = os.open('t/file', os.O_RDWR | os.O_CREAT, 0o644)
+os.pwrite(fd, b'0' * 4096, 0)
+print(flush=True)
+for n in range(1, 3001):
+    os.pwrite(fd, b'%04d' % n * 1024, n * 4096)
+    assert os.fstat(fd).st_size == (n + 1) * 4096
+";
+    fs::write(host.at("append.py"), APPEND).expect("a file");
+    let mut append = Command::new("python3");
+    append.arg("append.py").current_dir(host.at("")).stdout(Stdio::piped());
+    let mut append = spawn(&mut append).expect("it runs");
+    std::io::Read::read_exact(&mut append.stdout.take().expect("a pipe"), &mut [0]).expect("it began");
+    let file = client.lookup(&top, "file").expect("answered").expect("there").handle;
+    let mut last = 0_u64;
+    while append.try_wait().expect("a child").is_none() {
+        last += 1;
+        write_at(&mut client, &file, 0, &last.to_be_bytes());
+    }
+    assert!(append.wait().expect("it ends").success(), "a program saw another size than its own");
+    let expected: Vec<u8> = (1..=3000).flat_map(|n| format!("{n:04}").repeat(1024).into_bytes()).collect();
+    let found = fs::read(host.at("t/file")).expect("read");
+    assert_eq!(found[..8], last.to_be_bytes());
+    assert!(found[4096..] == expected, "{} bytes", found.len());
+    assert_eq!(seen(&mut client, &file).size, 3001 * 4096);
 }

@@ -289,6 +289,8 @@ killed! {
     journal_data_keeps_it_too: Fsync, "-O journal=data tank $PWD/tank.img";
     journal_writeback_keeps_names_and_sizes_and_shows_nothing_foreign: Names, "-O journal=writeback tank $PWD/tank.img";
     sync_always_keeps_every_call: Call, "-O sync=always tank $PWD/tank.img";
+    sync_always_keeps_calls_that_the_kernel_collects:
+        Call, "-O sync=always -O writeback_cache=on tank $PWD/tank.img";
     files_opened_for_synchronous_writing_keep_every_write: Open, "tank $PWD/tank.img";
     an_encrypted_pool_keeps_it_too:
         Fsync, "-O encryption=on -O keyformat=raw -O keylocation=file://$PWD/key tank $PWD/tank.img";

@@ -75,4 +75,4 @@ pub use switches::{SWITCHES, Switch, SwitchError};
 pub use sync_calls::SyncCalls;
 pub use types::*;
 pub use wire::reply::TTL_LONG;
-pub use write_out::{HeldPages, dirty_threshold};
+pub use write_out::{HeldPages, KernelsView, KnownFile, dirty_threshold};

@@ -167,6 +167,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     flags.set(MountFlags::NOATIME, options.flags.noatime);
     flags.set(MountFlags::STRICTATIME, options.flags.strictatime);
     flags.set(MountFlags::NODIRATIME, options.flags.nodiratime);
+    flags.set(MountFlags::SYNCHRONOUS, options.flags.synchronous);
     let refused = |source: io::Error| Error::MountRefused { path: mountpoint.to_owned(), source };
     let data = CString::new(data).expect("made of numbers and words");
     // A user may exchange a folder on the way for a link since the path was resolved.
@@ -214,6 +215,7 @@ fn helper_options(options: &MountOptions) -> String {
         (options.flags.nodev, "nodev"),
         (options.flags.noexec, "noexec"),
         (options.flags.noatime, "noatime"),
+        (options.flags.synchronous, "sync"),
     ] {
         if on {
             words.push(',');

@@ -52,9 +52,12 @@ struct Queue {
     changed: Condvar,
 }
 
+/// Hears whether the kernel knew the inode of a notification.
+type Then = Box<dyn FnOnce(bool) + Send>;
+
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Notification>,
+    waiting: VecDeque<(Notification, Option<Then>)>,
     /// Taken by the thread, not yet through.
     under_way: bool,
     ended: bool,
@@ -80,6 +83,18 @@ impl Notifier {
     /// the end, and a negative offset attributes only.
     pub fn inval_inode(&self, ino: u64, offset: i64, length: i64) -> Result<(), NotifyError> {
         self.push(Notification::InvalInode { ino, offset, length })
+    }
+
+    /// The same. `then` hears whether the kernel knew the inode, from the thread that delivers; it
+    /// must not wait. It hears nothing once the mount is gone.
+    pub fn inval_inode_then(
+        &self,
+        ino: u64,
+        offset: i64,
+        length: i64,
+        then: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<(), NotifyError> {
+        self.push_then(Notification::InvalInode { ino, offset, length }, Some(Box::new(then)))
     }
 
     /// Says that `name` in `parent`, which named `child`, was removed: watchers (inotify) hear of
@@ -116,6 +131,10 @@ impl Notifier {
     }
 
     fn push(&self, notification: Notification) -> Result<(), NotifyError> {
+        self.push_then(notification, None)
+    }
+
+    fn push_then(&self, notification: Notification, then: Option<Then>) -> Result<(), NotifyError> {
         let mut state = self.lock();
         if state.ended {
             return Err(NotifyError::Ended);
@@ -123,7 +142,7 @@ impl Notifier {
         if state.waiting.len() >= QUEUE_MAX {
             return Err(NotifyError::Full);
         }
-        state.waiting.push_back(notification);
+        state.waiting.push_back((notification, then));
         drop(state);
         self.0.changed.notify_all();
         Ok(())
@@ -149,7 +168,7 @@ impl Notifier {
             let mut state = self.lock();
             state.under_way = false;
             self.0.changed.notify_all();
-            let next = loop {
+            let (next, then) = loop {
                 if state.ended {
                     return;
                 }
@@ -160,7 +179,11 @@ impl Notifier {
             };
             state.under_way = true;
             drop(state);
-            match deliver(fd, &next) {
+            let delivered = deliver(fd, &next);
+            if let Some(then) = then {
+                then(delivered.is_ok());
+            }
+            match delivered {
                 // NOENT: nothing of it was cached. The others: the mount is gone, which its threads
                 // will notice.
                 Ok(()) | Err(OsErrno::NOENT | OsErrno::NODEV | OsErrno::CONNABORTED | OsErrno::NOTCONN) => {}

@@ -101,6 +101,8 @@ pub struct MountFlags {
     pub strictatime: bool,
     /// Shown in the same way: directories have no access times. Default false.
     pub nodiratime: bool,
+    /// Each `write(2)` into the page cache ends with an fsync. Default false.
+    pub synchronous: bool,
 }
 
 impl Default for MountFlags {
@@ -112,6 +114,7 @@ impl Default for MountFlags {
             noatime: false,
             strictatime: false,
             nodiratime: false,
+            synchronous: false,
         }
     }
 }

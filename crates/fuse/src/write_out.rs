@@ -14,6 +14,7 @@
 
 use crate::aside::aside;
 use crate::mount::{self, DeviceNumber, Mounted};
+use crate::types::Time;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps};
 use std::io;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 /// `FILEID_INO64_GEN`: a handle of an inode number, its high half first, and a generation.
 const INODE_AND_GENERATION: i32 = 0x81;
+/// This look counts for no access time.
+const READ: i32 = libc::O_RDONLY | libc::O_NOATIME;
 /// Bytes of such a handle.
 const HANDLE_BYTES: u32 = 12;
 
@@ -47,7 +50,7 @@ fn write_out_here(mountpoint: &Path, files: &[(u64, u64)]) -> io::Result<()> {
     let top = std::fs::File::open(mountpoint)?;
     rustix::fs::syncfs(&top)?;
     for &(ino, generation) in files {
-        match open_by_handle(top.as_fd(), ino, generation, libc::O_RDONLY) {
+        match open_by_handle(top.as_fd(), ino, generation, READ) {
             Ok(file) => rustix::fs::fdatasync(file)?,
             // It was removed, or the kernel forgot it: then nothing of it is held back.
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
@@ -131,7 +134,7 @@ impl HeldPages {
         const ALL: libc::c_uint = 1 | 2 | 4;
         let top = self.top()?;
         for &(ino, generation) in files {
-            let file = match open_by_handle(top.as_fd(), ino, generation, libc::O_RDONLY) {
+            let file = match open_by_handle(top.as_fd(), ino, generation, READ) {
                 Err(error) if error.raw_os_error() == Some(libc::ESTALE) => continue,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
                 opened => opened?,
@@ -155,19 +158,79 @@ impl HeldPages {
         }
     }
 
-    /// Tells the kernel the size and the time of the last change of a file, which it takes from
-    /// nobody but itself where it collects writes. The handler gets `setattr` of this thread with
-    /// this size, and again with this time, and answers without changing anything.
+    /// A file as the kernel knows it, by number and generation. Opening it asks the handler for
+    /// nothing, unless the kernel has forgotten the file: then it looks `.` up in it.
     /// The thread should be one of [`crate::aside`].
     ///
     /// # Errors
-    /// The file is gone, the mount cannot be written, or the right to open by handle is missing.
-    pub fn tell(&self, file: (u64, u64), size: u64, changed: Timespec) -> io::Result<()> {
-        let file = open_by_handle(self.top()?.as_fd(), file.0, file.1, libc::O_WRONLY)?;
-        rustix::fs::ftruncate(&file, size)?;
+    /// The file is gone, the mount cannot be reached, or the right to open by handle is missing.
+    pub fn known(&self, (ino, generation): (u64, u64)) -> io::Result<KnownFile> {
+        Ok(KnownFile { file: open_by_handle(self.top()?.as_fd(), ino, generation, libc::O_PATH)? })
+    }
+}
+
+/// A file as the kernel knows it. Where it collects writes it takes size and times of a file from
+/// nobody but itself, and this is a way to tell it.
+#[derive(Debug)]
+pub struct KnownFile {
+    /// Without the right to read or write.
+    file: OwnedFd,
+}
+
+/// Size and times that the kernel keeps of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KernelsView {
+    /// Bytes.
+    pub size: u64,
+    /// Time of the last change of content.
+    pub mtime: Time,
+    /// Time of the last change.
+    pub ctime: Time,
+}
+
+impl KnownFile {
+    /// The kernel's answer to `stat(2)`, without a request.
+    ///
+    /// # Errors
+    /// The mount is gone.
+    pub fn view(&self) -> io::Result<KernelsView> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let wanted = StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME;
+        let known = rustix::fs::statx(&self.file, "", flags, wanted)?;
+        let time = |time: rustix::fs::StatxTimestamp| Time { secs: time.tv_sec, nanos: time.tv_nsec };
+        Ok(KernelsView { size: known.stx_size, mtime: time(known.stx_mtime), ctime: time(known.stx_ctime) })
+    }
+
+    /// Has the kernel ask for a truncation to `size`, which should be what it takes for the size.
+    /// The handler gets `setattr` of this thread, under the lock of the file in the kernel, with a
+    /// time of modification just if that is another size by then. The kernel takes over the size of
+    /// the answer.
+    ///
+    /// # Errors
+    /// That of the handler; the mount cannot be written; the file is being executed.
+    pub fn tell_size(&self, size: u64) -> io::Result<()> {
+        // Only a truncation by path leaves the times to the kernel. `/proc/self` would show the
+        // descriptors of another thread.
+        let path = format!("/proc/thread-self/fd/{}\0", self.file.as_raw_fd());
+        let size = libc::off_t::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the path ends with a zero byte and lives until the call returns.
+        match unsafe { libc::truncate(path.as_ptr().cast(), size) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Tells the time of the last change of content, and that the last change of all is now. Pages
+    /// and times that the kernel holds back are handed over first: the handler may get `setattr` of
+    /// this thread with the kernel's own time, and then with this one.
+    ///
+    /// # Errors
+    /// That of the handler; the mount cannot be written.
+    pub fn tell_mtime(&self, mtime: Time) -> io::Result<()> {
         let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
-        let times = Timestamps { last_access: omit, last_modification: changed };
-        Ok(rustix::fs::futimens(&file, &times)?)
+        let mtime = Timespec { tv_sec: mtime.secs, tv_nsec: mtime.nanos.into() };
+        let times = Timestamps { last_access: omit, last_modification: mtime };
+        Ok(rustix::fs::utimensat(&self.file, "", &times, AtFlags::EMPTY_PATH)?)
     }
 }
 

@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         acl: true,
         xattr: true,
         utf8_only: false,
+        sync_always: false,
         allow_other: true,
         usage: Arc::new(usage),
         switches: String::new(),

@@ -44,6 +44,7 @@ use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty
 use steadfast_posix::WriteRoom;
 
 use crate::snapshots::SnapshotFolders;
+use crate::teller::{Content, Teller};
 
 /// Time between two hand-overs of all changed pages: that of two commits. So a killed daemon loses
 /// two of them at most.
@@ -91,8 +92,8 @@ pub(crate) struct Collected {
     waiting: AtomicU32,
     /// Held while pages are handed over.
     gate: Mutex<()>,
-    /// The thread that tells the kernel sizes ([`Collected::tell`]); 0 if none does.
-    telling: AtomicU32,
+    /// Tells the kernel what changed behind its back.
+    pub(crate) teller: Arc<Teller>,
     transport: OnceLock<Transport>,
 }
 
@@ -336,23 +337,12 @@ impl Collected {
         handed_over
     }
 
-    /// Tells the kernel size and time of the last change of files (by number and generation), which
-    /// it takes from nobody but itself.
-    pub(crate) fn tell(&self, files: &HashMap<(u64, u64), (u64, steadfast_posix::Time)>) {
-        let Some(transport) = self.transport.get() else { return };
-        steadfast_fuse::aside(|| {
-            self.telling.store(own_thread(), Ordering::Release);
-            for (file, (size, changed)) in files {
-                let changed = rustix::fs::Timespec { tv_sec: changed.seconds, tv_nsec: changed.nanos.into() };
-                transport.pages.tell(*file, *size, changed).ok();
-            }
-            self.telling.store(0, Ordering::Release);
-        });
-    }
-
-    /// The request is of [`Collected::tell`]: nothing changes.
-    pub(crate) fn is_telling(&self, thread: u32) -> bool {
-        thread != 0 && self.telling.load(Ordering::Acquire) == thread
+    /// Tells the kernel sizes and times of files, which it takes from nobody but itself. `look` as
+    /// for [`Teller::tell`].
+    pub(crate) fn tell(&self, files: &[u64], look: impl Fn(u64) -> Option<(Content, bool)> + Sync) {
+        if let Some(transport) = self.transport.get() {
+            self.teller.tell(&transport.pages, files, look);
+        }
     }
 
     /// Starts the keeper, which hands pages over from time to time. It ends with
@@ -378,10 +368,10 @@ impl Collected {
         drop(self.gate.try_lock_for(PARTING_MAX));
     }
 
-    /// Keeps the keeper from using the mount while `act` runs: a descriptor of its top folder would
-    /// make the mount busy.
+    /// Keeps the keeper and the teller from using the mount while `act` runs: a descriptor of its
+    /// top folder would make the mount busy.
     pub(crate) fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
-        let _gate = self.gate.try_lock_for(PARTING_MAX);
+        let _gates = (self.gate.try_lock_for(PARTING_MAX), self.teller.pause(PARTING_MAX));
         act()
     }
 
@@ -454,10 +444,6 @@ impl Collected {
     }
 }
 
-fn own_thread() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -522,13 +508,5 @@ mod tests {
         assert!(promised.depart(|_| false));
         promised.leaving.clear();
         assert_eq!((promised.total(), promised.last.len()), (0, 0));
-    }
-
-    #[test]
-    fn only_the_thread_that_tells_sizes_changes_nothing() {
-        let collected = Collected::default();
-        assert!(!collected.is_telling(0) && !collected.is_telling(own_thread()));
-        collected.telling.store(own_thread(), Ordering::Release);
-        assert!(collected.is_telling(own_thread()) && !collected.is_telling(0));
     }
 }

@@ -21,6 +21,7 @@ use crate::convert::{TTL, TTL_UNSETTLED, attr, attr_ttl, entry, errno, posix_tim
 use crate::fsync_waiters::{FsyncWaiters, is_dying};
 use crate::groups::is_member;
 use crate::mapped::Mapped;
+use crate::teller::{Answer, Content};
 use crate::top::{TOP, TopFolder};
 
 const O_TRUNC: u32 = 0o1000;
@@ -196,6 +197,16 @@ impl HeadHandler {
         files.filter_map(|ino| Some((ino, self.fs.generation(ino).ok()?))).collect()
     }
 
+    /// Number and generation of a file that the kernel may hold changed pages of.
+    pub(crate) fn held(&self, ino: u64) -> Option<(u64, u64)> {
+        if self.mapped.may_be_dirty(ino) { Some((ino, self.fs.generation(ino).ok()?)) } else { None }
+    }
+
+    /// The content of a file, and whether the kernel may hold pages of it.
+    pub(crate) fn content(&self, ino: u64) -> Option<(Content, bool)> {
+        Some((Content::of(&self.fs, ino)?, self.mapped.may_be_dirty(ino)))
+    }
+
     /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of
     /// delayed writes.
     ///
@@ -331,7 +342,11 @@ impl Handler for HeadHandler {
         self.fs.forget_all();
     }
 
-    fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
+    fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
+        if name == b"." && self.collected.teller.is_telling(req.pid) {
+            // The kernel does not know the file, so there is nothing to tell.
+            return Err(Errno::ESTALE);
+        }
         self.top.shows_names(parent);
         if matches!(name, b"." | b"..") {
             self.top.shows_attributes(TOP);
@@ -362,8 +377,13 @@ impl Handler for HeadHandler {
 
     fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
         self.top.shows_attributes(ino);
-        if self.collected.is_telling(req.pid) {
-            return self.fs.getattr(ino).map(|attributes| self.reply(&attributes)).map_err(errno);
+        if self.collected.teller.is_telling(req.pid) {
+            let attributes = self.fs.getattr(ino).map_err(errno)?;
+            match self.collected.teller.answer(set, attributes.mtime) {
+                Answer::AsItIs => return Ok(self.reply(&attributes)),
+                Answer::Refused(errno) => return Err(errno),
+                Answer::Change => {}
+            }
         }
         let when = |set: SetTime| match set {
             SetTime::Now => steadfast_posix::SetTime::Now,
@@ -565,6 +585,10 @@ impl Handler for HeadHandler {
     }
 
     fn removexattr(&self, req: &Request, ino: u64, name: &[u8]) -> Reply<()> {
+        if self.collected.teller.is_telling(req.pid) {
+            // The kernel takes capabilities away where it truncates.
+            return Ok(());
+        }
         changing(req, || self.fs.removexattr(ino, name))
     }
 

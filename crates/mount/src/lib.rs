@@ -13,6 +13,7 @@
 //! - `convert`: attributes, times and errors in the kernel's form.
 //! - `volume`: a volume as an NBD client reads and writes it.
 //! - `volume_client`: whether that client still listens.
+//! - `teller`: sizes and times of files, told to a kernel that collects writes.
 //! - `share`: a mounted file system as network clients use it.
 //! - `top`: the top folder as the kernel may have seen it.
 #![forbid(unsafe_code)]
@@ -29,11 +30,12 @@ mod names;
 mod share;
 mod snapshot_door;
 mod snapshots;
+mod teller;
 mod top;
 mod volume;
 mod volume_client;
 
 pub use desk::{Person, SnapshotDesk};
-pub use mount::{MountError, MountSpec, MountedFs, SWITCHES_VARIABLE};
+pub use mount::{MountError, MountSpec, MountedFs, SWITCHES_VARIABLE, may_collect};
 pub use volume::OpenVolume;
 pub use volume_client::VolumeClient;

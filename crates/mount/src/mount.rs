@@ -10,7 +10,7 @@ use steadfast_format::InodeId;
 use steadfast_fuse::{Handler, LogSink, MountOptions, NotifyError, Session, UnmountMode};
 use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
-use steadfast_posix::{Atime, FileSystem, Options, S_IFMT, S_IFREG, Time, Usage};
+use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
 use crate::collected::Collected;
 use crate::desk::SnapshotDesk;
@@ -18,6 +18,7 @@ use crate::head::HeadHandler;
 use crate::names::{names_in, names_that_differ};
 use crate::share::NetworkDoor;
 use crate::snapshots::{SNAPSHOT_DIR, SnapshotFolders};
+use crate::teller::Content;
 
 /// Longest wait for the kernel to take what it is told.
 const NOTES_MAX: Duration = Duration::from_secs(1);
@@ -50,6 +51,8 @@ pub struct MountSpec {
     pub xattr: bool,
     /// New names have to be UTF-8.
     pub utf8_only: bool,
+    /// Each `write(2)` is durable when it returns, also where the kernel collects writes.
+    pub sync_always: bool,
     /// Other users may enter.
     pub allow_other: bool,
     /// Space for `df`.
@@ -104,15 +107,18 @@ impl Shown {
     }
 }
 
-/// Size and time of the last change of each file that the kernel knows, by number and generation.
-/// Where it collects writes it takes neither from an answer.
-fn contents(fs: &FileSystem, lookups: &[(InodeId, u64)]) -> HashMap<(u64, u64), (u64, Time)> {
-    let content = |inode: &InodeId| {
-        let (attributes, generation) = (fs.getattr(inode.0).ok()?, fs.generation(inode.0).ok()?);
-        let is_file = attributes.mode & S_IFMT == S_IFREG;
-        is_file.then_some(((inode.0, generation), (attributes.size, attributes.mtime)))
-    };
-    lookups.iter().filter_map(|(inode, _)| content(inode)).collect()
+/// Content of each file that the kernel knows. Where it collects writes it takes neither sizes nor
+/// times from an answer.
+fn contents(fs: &FileSystem, lookups: &[(InodeId, u64)]) -> HashMap<u64, Content> {
+    lookups.iter().filter_map(|(inode, _)| Some((inode.0, Content::of(fs, inode.0)?))).collect()
+}
+
+/// True if this process can let the kernel collect more than a few pages, and tell it of changes
+/// behind its back: root can, where `/sys` can be written.
+#[must_use]
+pub fn may_collect() -> bool {
+    rustix::process::geteuid().is_root()
+        && rustix::fs::access("/sys/class/bdi", rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 impl MountedFs {
@@ -146,6 +152,7 @@ impl MountedFs {
         options.root_is_file = volume;
         // NBD clients write to a volume too, past the kernel's page cache.
         options.writeback_cache &= !volume;
+        options.flags.synchronous = options.writeback_cache && spec.sync_always;
         let head = HeadHandler::new(Arc::clone(&fs), volume, spec.acl);
         let handler = Arc::new(SnapshotFolders::new(
             head,
@@ -166,7 +173,7 @@ impl MountedFs {
 
     /// Bounds what the kernel holds back, if it collects writes.
     fn keep_pages(&self, options: &MountOptions) -> std::io::Result<()> {
-        if !self.session.negotiated().collects_writes() {
+        if !self.collects_writes() {
             return Ok(());
         }
         let (pages, notifier) = (self.session.held_pages(), self.session.notifier());
@@ -193,6 +200,12 @@ impl MountedFs {
     /// Lets users take, destroy and rename snapshots in `.zfs/snapshot`. The first desk stays.
     pub fn set_desk(&self, desk: Arc<dyn SnapshotDesk>) {
         let _ = self.handler.desk.set(desk);
+    }
+
+    /// True if the kernel collects writes of this mount.
+    #[must_use]
+    pub fn collects_writes(&self) -> bool {
+        self.session.negotiated().collects_writes()
     }
 
     /// True if [`MountedFs::renew`] is possible: the kernel can look names up again and leave
@@ -239,8 +252,7 @@ impl MountedFs {
         let names = names_that_differ(&names, listed(&fs).unwrap_or_default());
         let mut changed = if shown.is_empty() { HashMap::new() } else { contents(&fs, &lookups) };
         changed.retain(|file, content| shown.get(file) != Some(content));
-        let collected = Arc::clone(&head.collected);
-        fs.set_new_at_tick(collected.is_on());
+        fs.set_new_at_tick(head.collected.is_on());
         head.fs = fs;
         *self.handle.lock() = Some(handle);
         drop(head);
@@ -253,7 +265,8 @@ impl MountedFs {
             self.tell(|| notifier.inval_inode(inode.0, 0, 0));
         }
         self.await_notes();
-        collected.tell(&changed);
+        let changed: Vec<u64> = changed.into_keys().collect();
+        self.collected().tell(&changed, |ino| self.handler.head.read().content(ino));
         Ok(())
     }
 

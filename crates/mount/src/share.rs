@@ -13,6 +13,7 @@ use steadfast_posix::{Errno, FileSystem, Identity};
 use crate::desk::Person;
 use crate::snapshot_door::SnapshotDoor;
 use crate::snapshots::SnapshotFolders;
+use crate::teller::Teller;
 use crate::top::{TOP, TopFolder};
 
 /// Longest wait for requests under way, before the file system is unmounted.
@@ -26,6 +27,8 @@ pub(crate) struct NetworkDoor {
     snapshots: SnapshotDoor,
     notifier: Notifier,
     top: Arc<TopFolder>,
+    /// Tells the kernel what it does not take from answers, if it collects writes.
+    teller: Option<Arc<Teller>>,
     /// Held while a request runs.
     is_open: RwLock<bool>,
     verifier: Mutex<[u8; 8]>,
@@ -34,13 +37,14 @@ pub(crate) struct NetworkDoor {
 
 impl NetworkDoor {
     pub(crate) fn new(folders: Arc<SnapshotFolders>, notifier: Notifier, read_only: bool) -> NetworkDoor {
-        let (verifier, top) = {
+        let (verifier, top, teller) = {
             let head = folders.head.read();
-            (Mutex::new(verifier_of(&head.fs)), Arc::clone(&head.top))
+            let teller = head.collected.is_on().then(|| Arc::clone(&head.collected.teller));
+            (Mutex::new(verifier_of(&head.fs)), Arc::clone(&head.top), teller)
         };
         let (is_open, read_only) = (RwLock::new(true), AtomicBool::new(read_only));
         let snapshots = folders.door();
-        NetworkDoor { folders, snapshots, notifier, top, is_open, verifier, read_only }
+        NetworkDoor { folders, snapshots, notifier, top, teller, is_open, verifier, read_only }
     }
 
     /// Lets nobody in any more, and waits for those inside. False if they do not leave.
@@ -93,16 +97,28 @@ impl NetworkDoor {
     fn push(&self, note: &Note) {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let push = || match note {
-            Note::Attributes(ino) => self.notifier.inval_inode(*ino, -1, 0),
-            Note::Content(ino, offset, length) => {
-                self.notifier.inval_inode(*ino, signed(*offset), signed(*length))
-            }
+            Note::Attributes(ino) => self.forget(*ino, -1, 0),
+            Note::Content(ino, offset, length) => self.forget(*ino, signed(*offset), signed(*length)),
             Note::Name(directory, name) => self.notifier.inval_entry(*directory, name),
         };
         if push() == Err(NotifyError::Full) {
             self.notifier.drain(NOTED_MAX).ok();
             push().ok();
         }
+    }
+}
+
+impl NetworkDoor {
+    /// Has the kernel forget attributes and pages of an inode. If it collects writes it keeps size
+    /// and times of a file, and is told these.
+    fn forget(&self, ino: u64, offset: i64, length: i64) -> Result<(), NotifyError> {
+        let is_file = || self.folders.head.read().content(ino).is_some();
+        let Some(teller) = self.teller.as_ref().filter(|_| is_file()) else {
+            return self.notifier.inval_inode(ino, offset, length);
+        };
+        let (teller, mount) = (Arc::clone(teller), Arc::downgrade(&self.folders));
+        let then = move |is_known: bool| teller.note(ino, !is_known, &mount);
+        self.notifier.inval_inode_then(ino, offset, length, then)
     }
 }
 
@@ -124,11 +140,21 @@ impl Volume for NetworkDoor {
     fn note(&self, notes: &[Note]) -> bool {
         let told = notes.iter().filter(|note| self.tell(note)).count();
         // Others may have told what this change would have. [top.2]
-        told > 0 || !notes.is_empty() && !self.notifier.is_idle()
+        let is_idle = || self.notifier.is_idle() && self.teller.iter().all(|teller| teller.is_idle());
+        told > 0 || !notes.is_empty() && !is_idle()
     }
 
     fn await_noted(&self) {
         self.notifier.drain(NOTED_MAX).ok();
+        if let Some(teller) = &self.teller {
+            teller.await_told(NOTED_MAX);
+        }
+    }
+
+    fn hand_over(&self, ino: u64) {
+        if self.teller.is_some() {
+            self.folders.hand_over(ino);
+        }
     }
 
     fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {

@@ -151,6 +151,16 @@ impl SnapshotFolders {
         SnapshotDoor::new(self.snapshots.clone(), self.options.clone(), self.shown, since)
     }
 
+    /// Has pages of a file handed over that the kernel may hold back, and waits for them.
+    pub(crate) fn hand_over(&self, ino: u64) {
+        let (collected, file) = {
+            let head = self.head.read();
+            let Some(file) = head.held(ino) else { return };
+            (Arc::clone(&head.collected), file)
+        };
+        collected.hand_over(&[file]);
+    }
+
     fn part(&self, ino: u64) -> Reply<Part> {
         match ino >> INODE_BITS {
             0 => Ok(Part::Head),

@@ -95,6 +95,11 @@ pub trait Volume: Send + Sync {
     /// volume runs in the calling thread.
     fn await_noted(&self);
 
+    /// Content of an inode is about to be read or changed: caches above the file system hand over
+    /// what they hold of it. Waits for a limited time only. No request of this volume runs in the
+    /// calling thread.
+    fn hand_over(&self, ino: u64);
+
     /// Changes a snapshot, if this user may, and waits for a limited time only. No request of this
     /// volume runs in the calling thread: others may wait for the end of those that do.
     ///

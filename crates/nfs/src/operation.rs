@@ -134,6 +134,18 @@ impl Call<'_> {
         }
     }
 
+    /// The file whose content the call reads, tells of or changes.
+    pub(crate) fn content(&self) -> Option<Handle<'_>> {
+        match self {
+            Call::Getattr { .. }
+            | Call::Setattr { .. }
+            | Call::Read { .. }
+            | Call::Write { .. }
+            | Call::Commit { .. } => Some(self.handle()),
+            _ => None,
+        }
+    }
+
     /// True if the call may be carried out twice with the same result.
     pub(crate) fn is_repeatable(&self) -> bool {
         !matches!(

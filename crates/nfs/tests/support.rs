@@ -56,6 +56,8 @@ impl Volume for Mounted {
 
     fn await_noted(&self) {}
 
+    fn hand_over(&self, _ino: u64) {}
+
     /// Root may all. The name `held` is one that something holds.
     fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {
         let fs = self.fs.lock().clone().ok_or(Errno::EIO)?;

@@ -36,6 +36,8 @@ pub struct MountSettings {
     pub xattr: bool,
     /// New names have to be UTF-8.
     pub utf8_only: bool,
+    /// Each `write` is durable when it returns.
+    pub sync_always: bool,
     /// Users other than the daemon's may enter.
     pub allow_other: bool,
     /// Switches of the transport, `NAME=VALUE` each.
@@ -71,6 +73,12 @@ pub trait Front: Send + Sync {
     /// True if users other than the daemon's may enter its mounts: root may allow it, others if the
     /// administrator permits it. File modes apply in either case.
     fn may_allow_other(&self) -> bool;
+
+    /// True if it may let the kernel collect writes, which takes root: see
+    /// [`steadfast_mount::may_collect`].
+    fn may_collect(&self) -> bool {
+        true
+    }
 
     /// Frees a folder at which a server that died has left a mount. True if there was one.
     fn clear_stale(&self, at: &Path) -> bool;

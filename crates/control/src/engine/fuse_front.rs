@@ -36,6 +36,7 @@ impl Front for FuseFront {
             acl: settings.acl,
             xattr: settings.xattr,
             utf8_only: settings.utf8_only,
+            sync_always: settings.sync_always,
             allow_other: settings.allow_other,
             usage,
             switches: settings.switches.join(","),
@@ -53,6 +54,10 @@ impl Front for FuseFront {
         rustix::process::geteuid().is_root()
             || std::fs::read_to_string("/etc/fuse.conf")
                 .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
+    }
+
+    fn may_collect(&self) -> bool {
+        steadfast_mount::may_collect()
     }
 
     fn clear_stale(&self, at: &Path) -> bool {
@@ -115,6 +120,7 @@ impl Mounted for MountedFs {
         flags.set(MountFlags::NOATIME, !settings.atime);
         flags.set(MountFlags::NODIRATIME, !settings.dir_atime);
         flags.set(MountFlags::STRICTATIME, settings.atime && !settings.relatime);
+        flags.set(MountFlags::SYNCHRONOUS, settings.sync_always && self.collects_writes());
         // The kernel hands changed pages over first.
         steadfast_fuse::aside(|| mount_remount(at, flags, "")).map_err(|error| {
             let (code, why) = match error {

@@ -27,11 +27,12 @@ impl Engine {
             acl: self.value(held, name, "acltype")? == "posix",
             xattr: self.value(held, name, "xattr")? != "off",
             utf8_only: is_on("utf8only")?,
+            sync_always: self.front.may_collect() && self.value(held, name, "sync")? == "always",
             allow_other: self.front.may_allow_other(),
             switches: Vec::new(),
         };
         // `off` leaves the decision to STEADFAST_FUSE.
-        if is_on("writeback_cache")? {
+        if is_on("writeback_cache")? && self.front.may_collect() {
             settings.switches.push("writeback_cache=on".to_owned());
         }
         for option in options {

@@ -17,8 +17,18 @@ use steadfast_property::{Change, Scope, check_dataset_name, check_snapshot_name}
 const PLACE: [&str; 3] = ["mountpoint", "canmount", "volmode"];
 
 /// Properties that a mount takes as its options.
-const OPTIONS: [&str; 9] =
-    ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype", "xattr", "writeback_cache"];
+const OPTIONS: [&str; 10] = [
+    "readonly",
+    "exec",
+    "setuid",
+    "devices",
+    "atime",
+    "relatime",
+    "acltype",
+    "xattr",
+    "writeback_cache",
+    "sync",
+];
 
 /// One change: a new value, or `None` to inherit.
 pub(in crate::engine) type Edit = (String, Option<String>);

@@ -1,0 +1,291 @@
+//! Sizes and times of files, told to a kernel that collects writes, where they changed behind its
+//! back: by a network client, by a rollback, by a received stream.
+//!
+//! ## The problem
+//! Such a kernel takes neither from any answer as long as it knows the file, because its own pages
+//! may hold newer content. It can be told to forget pages and other attributes, but not these.
+//!
+//! ## The idea
+//! It takes them from an answer to a change that it asks for itself. So the daemon truncates the
+//! file through its own mount, and sets its time; the handler knows the thread, changes nothing,
+//! and answers what is so.
+//!
+//! A program that writes meanwhile must lose nothing. The kernel truncates under the lock of the
+//! file, under which no write makes it longer; and where a file has another size than the one to
+//! truncate to, it sends a time of modification along. So it is asked to truncate to the size that
+//! it has: [`KnownFile::tell_size`](steadfast_fuse::KnownFile::tell_size) compares and exchanges.
+//!
+//! ## Invariants
+//! [teller.1] Where the kernel may hold pages of a file they are handed over after its size was
+//!      looked at and before it is told another one, and if its size has changed by then it is told
+//!      nothing: so no page that made the file longer is cut off.
+//! [teller.2] Nothing is held while the kernel is told: neither a lock of the mount nor a handler
+//!      waits for it. Replies to network clients wait, for a limited time.
+//! [teller.3] A time that the kernel hands over while it is told one is that of a write that it
+//!      collected. It is taken if it is later than ours.
+//!
+//! ## Limits
+//! The time of the last change of all (`ctime`) is that of the telling. A file that is being
+//! executed, or that a local program makes longer without a pause, is told when it changes next.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use steadfast_fuse::{Errno, HeldPages, SetAttr, SetTime};
+use steadfast_posix::{FileSystem, S_IFMT, S_IFREG};
+
+use crate::convert::{posix_time, time};
+use crate::snapshots::SnapshotFolders;
+
+/// Looks at one file, while programs write to it.
+const LOOKS_MAX: u32 = 8;
+/// The thread ends when it had nothing to tell for so long.
+const REST: Duration = Duration::from_secs(2);
+/// More of them are not asked for again.
+const DOUBTFUL_MAX: usize = 1 << 10;
+/// Before the kernel is asked again about a file that it was about to learn of.
+const LOOKUP_TIME: Duration = Duration::from_millis(20);
+
+/// The content of a file as it can be told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Content {
+    pub generation: u64,
+    pub size: u64,
+    pub mtime: steadfast_posix::Time,
+    pub ctime: steadfast_posix::Time,
+}
+
+impl Content {
+    /// None for one that is gone, or no regular file: then the kernel takes what it is answered.
+    pub(crate) fn of(fs: &FileSystem, ino: u64) -> Option<Content> {
+        let (attributes, generation) = (fs.getattr(ino).ok()?, fs.generation(ino).ok()?);
+        let is_file = attributes.mode & S_IFMT == S_IFREG;
+        let (size, mtime, ctime) = (attributes.size, attributes.mtime, attributes.ctime);
+        is_file.then_some(Content { generation, size, mtime, ctime })
+    }
+}
+
+/// Tells one mount's kernel.
+#[derive(Default)]
+pub(crate) struct Teller {
+    /// Held while it is told.
+    gate: Mutex<()>,
+    /// The thread that tells; 0 if none does.
+    thread: AtomicU32,
+    /// The time that it tells.
+    told: Mutex<Option<steadfast_posix::Time>>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Inodes to be told.
+    waiting: BTreeSet<u64>,
+    /// Inodes to be asked for again.
+    doubtful: BTreeSet<u64>,
+    /// How often something was asked for, and how much of that is done.
+    asked: u64,
+    done: u64,
+    has_thread: bool,
+}
+
+/// Answer of a handler to a change that the telling thread asked for.
+pub(crate) enum Answer {
+    /// The attributes as they are.
+    AsItIs,
+    /// Refused: the kernel's view has changed.
+    Refused(Errno),
+    /// It is none: the kernel hands over a time of its own.
+    Change,
+}
+
+impl Teller {
+    /// The request is one of the telling thread.
+    pub(crate) fn is_telling(&self, thread: u32) -> bool {
+        thread != 0 && self.thread.load(Ordering::Acquire) == thread
+    }
+
+    /// The answer to a change that the telling thread asked for. `mtime`: ours.
+    pub(crate) fn answer(&self, set: &SetAttr, mtime: steadfast_posix::Time) -> Answer {
+        match (set.size, set.mtime) {
+            // [teller.1]
+            (Some(_), Some(_)) => Answer::Refused(Errno::EBUSY),
+            // [teller.3]
+            (None, Some(SetTime::At(theirs))) if *self.told.lock() != Some(posix_time(theirs)) => {
+                if posix_time(theirs) > mtime {
+                    Answer::Change
+                } else {
+                    Answer::AsItIs
+                }
+            }
+            _ => Answer::AsItIs,
+        }
+    }
+
+    /// Tells what is so of each file. `look` gives the content of one, and whether the kernel may
+    /// hold pages of it.
+    pub(crate) fn tell(
+        &self,
+        pages: &HeldPages,
+        files: &[u64],
+        look: impl Fn(u64) -> Option<(Content, bool)> + Sync,
+    ) {
+        let _gate = self.gate.lock();
+        steadfast_fuse::aside(|| {
+            self.thread
+                .store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Ordering::Release);
+            for &ino in files {
+                // One that cannot be told is gone, or is told the next time.
+                let _ = self.tell_one(pages, ino, || look(ino));
+            }
+            self.thread.store(0, Ordering::Release);
+        });
+    }
+
+    fn tell_one(
+        &self,
+        pages: &HeldPages,
+        ino: u64,
+        look: impl Fn() -> Option<(Content, bool)>,
+    ) -> std::io::Result<()> {
+        let mut has_told = false;
+        for _ in 0..LOOKS_MAX {
+            let Some((content, may_be_dirty)) = look() else { return Ok(()) };
+            let file = (ino, content.generation);
+            let known = pages.known(file)?;
+            let view = known.view()?;
+            if view.size != content.size {
+                if may_be_dirty {
+                    pages.finish(&[file])?;
+                    if look().is_none_or(|(content, _)| content.size == view.size) {
+                        continue;
+                    }
+                }
+                match known.tell_size(view.size) {
+                    Err(error) if error.raw_os_error() == Some(Errno::EBUSY.0) => continue,
+                    told => told?,
+                }
+            }
+            let (mtime, ctime) = (time(content.mtime), time(content.ctime));
+            // The kernel's clock may be a tick behind ours.
+            if view.mtime != mtime || view.ctime < ctime && !has_told {
+                *self.told.lock() = Some(content.mtime);
+                known.tell_mtime(mtime)?;
+                has_told = true;
+            } else if view.size == content.size {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// A file changed that the kernel knows; or, if it is `doubtful`, may know in a moment: an
+    /// answer to a lookup was under way.
+    pub(crate) fn note(self: &Arc<Teller>, ino: u64, doubtful: bool, mount: &Weak<SnapshotFolders>) {
+        let mut queue = self.queue.lock();
+        if doubtful && queue.doubtful.len() < DOUBTFUL_MAX {
+            queue.doubtful.insert(ino);
+        } else if !doubtful {
+            queue.waiting.insert(ino);
+            queue.asked += 1;
+        }
+        if queue.has_thread {
+            self.changed.notify_all();
+            return;
+        }
+        let (teller, mount) = (Arc::clone(self), mount.clone());
+        let thread = std::thread::Builder::new().name("teller".into());
+        // Without the thread the kernel is told at the next change.
+        queue.has_thread = thread.spawn(move || teller.run(&mount)).is_ok();
+    }
+
+    /// Keeps it from using the mount while this lives, if that can be had in time.
+    pub(crate) fn pause(&self, longest: Duration) -> Option<MutexGuard<'_, ()>> {
+        self.gate.try_lock_for(longest)
+    }
+
+    /// True if the kernel knows all that it is to be told.
+    pub(crate) fn is_idle(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.done == queue.asked
+    }
+
+    /// Waits until the kernel was told what was asked for before, for a limited time.
+    pub(crate) fn await_told(&self, longest: Duration) {
+        let end = Instant::now() + longest;
+        let mut queue = self.queue.lock();
+        let asked = queue.asked;
+        while queue.done < asked && queue.has_thread {
+            if self.changed.wait_until(&mut queue, end).timed_out() {
+                return;
+            }
+        }
+    }
+
+    fn run(&self, mount: &Weak<SnapshotFolders>) {
+        loop {
+            let (files, asked) = {
+                let mut queue = self.queue.lock();
+                let mut files = std::mem::take(&mut queue.waiting);
+                while files.is_empty() {
+                    let rest = if queue.doubtful.is_empty() { REST } else { LOOKUP_TIME };
+                    let has_rested = self.changed.wait_for(&mut queue, rest).timed_out();
+                    files = std::mem::take(&mut queue.waiting);
+                    if has_rested && files.is_empty() {
+                        files = std::mem::take(&mut queue.doubtful);
+                        if files.is_empty() {
+                            queue.has_thread = false;
+                            return;
+                        }
+                    }
+                }
+                (files.into_iter().collect::<Vec<_>>(), queue.asked)
+            };
+            // The mount may end meanwhile.
+            let collected = mount.upgrade().map(|mount| Arc::clone(&mount.head.read().collected));
+            if let Some(collected) = collected {
+                collected.tell(&files, |ino| mount.upgrade()?.head.read().content(ino));
+            }
+            self.queue.lock().done = asked;
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> steadfast_posix::Time {
+        steadfast_posix::Time { seconds, nanos: 5 }
+    }
+
+    #[test]
+    fn only_the_thread_that_tells_changes_nothing() {
+        let teller = Teller::default();
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        assert!(!teller.is_telling(0) && !teller.is_telling(own));
+        teller.thread.store(own, Ordering::Release);
+        assert!(teller.is_telling(own) && !teller.is_telling(0));
+    }
+
+    #[test]
+    fn a_size_that_changed_is_not_told_and_a_later_time_is_taken() {
+        let teller = Teller::default();
+        *teller.told.lock() = Some(at(50));
+        let set = |size: Option<u64>, mtime: Option<i64>| {
+            let mtime = mtime.map(|seconds| SetTime::At(time(at(seconds))));
+            teller.answer(&SetAttr { size, mtime, ..SetAttr::default() }, at(50))
+        };
+        assert!(matches!(set(Some(7), None), Answer::AsItIs));
+        assert!(matches!(set(Some(7), Some(60)), Answer::Refused(Errno::EBUSY)));
+        assert!(matches!(set(None, Some(50)), Answer::AsItIs), "the one that is told");
+        assert!(matches!(set(None, Some(40)), Answer::AsItIs), "older than ours");
+        assert!(matches!(set(None, Some(60)), Answer::Change));
+        assert!(matches!(set(None, None), Answer::AsItIs));
+    }
+}
