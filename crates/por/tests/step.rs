@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use steadfast_device::Device;
 use steadfast_device::objects::MemoryStore;
-use steadfast_env::Env;
+use steadfast_env::{Env, Job, TaskHandle, Tasks};
 use steadfast_format::SegmentId;
 use steadfast_por::parity::{Creation, Error, Medium, ParityDevice, Pass};
 use steadfast_por::{PAYLOAD, SharedParity, pass_step};
@@ -132,6 +132,54 @@ impl Scene {
             device.flush().unwrap();
         }
     }
+}
+
+/// Four threads for each set of jobs.
+#[derive(Default)]
+struct Four(AtomicUsize);
+
+impl Tasks for Four {
+    fn spawn(&self, _name: &str, _job: Job<'static>) -> Box<dyn TaskHandle> {
+        unreachable!("a step has no long-lived tasks")
+    }
+
+    fn run_all<'a>(&self, jobs: Vec<Job<'a>>) {
+        self.0.fetch_add(jobs.len(), Ordering::Relaxed);
+        std::thread::scope(|scope| jobs.into_iter().for_each(|job| _ = scope.spawn(job)));
+    }
+
+    fn parallelism(&self) -> usize {
+        4
+    }
+}
+
+/// Decision 0290.
+#[test]
+fn tiles_that_pass_beside_each_other_are_the_same_code() {
+    let creation = Creation { cells: 12_000, journal_bytes: 1_000 * BLOCK as u64, ..SMALL };
+    let tasks = Arc::new(Four::default());
+    let made = |tasks: Option<Arc<dyn Tasks>>| {
+        let medium = False::new(creation.bytes());
+        let random = Env::seeded(1).random;
+        let mut device = ParityDevice::create(Box::new(medium.clone()), &creation, &*random).unwrap();
+        tasks.into_iter().for_each(|tasks| device.work_beside(tasks));
+        assert!(device.figures().tiles > 2);
+        let (mut given, mut passes) = (Given::default(), Vec::new());
+        for round in 0..3 {
+            for id in 0..[5, 9, 1][round] {
+                let bytes = (40 + id * 7) * PAYLOAD - 5;
+                given.add(&mut device, (100 * round + id + 1) as u64, bytes).unwrap();
+            }
+            passes.push(device.pass().unwrap());
+        }
+        let mut stored = vec![0; usize::try_from(creation.bytes()).unwrap()];
+        medium.read(0, &mut stored).unwrap();
+        (passes, stored)
+    };
+    let (alone, beside) = (made(None), made(Some(Arc::clone(&tasks) as Arc<dyn Tasks>)));
+    assert!(tasks.0.load(Ordering::Relaxed) > 8, "parts of a step ran beside each other");
+    assert_eq!(alone.0, beside.0);
+    assert!(alone.1 == beside.1, "byte for byte");
 }
 
 fn ids(device: &ParityDevice) -> Vec<u64> {

@@ -194,6 +194,12 @@ pub struct Rekeyed {
     pub rounds: u32,
 }
 
+/// A parity device for many, whose steps use all processors.
+fn shared(mut code: ParityDevice, env: &Env) -> SharedParity {
+    code.work_beside(Arc::clone(&env.tasks));
+    Arc::new(RwLock::new(code))
+}
+
 fn reading(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
     code.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -274,7 +280,7 @@ pub(crate) fn find(
     let aux = config.aux.iter().find(|aux| aux.class == AuxClass::Parity)?;
     let opened = open(&aux.path).map_err(|error| error.to_string()).and_then(|medium| {
         let code = open_parity(medium, config.pool, key, stores, env);
-        code.map(|code| Arc::new(RwLock::new(code))).map_err(|error| error.to_string())
+        code.map(|code| shared(code, env)).map_err(|error| error.to_string())
     });
     Some(opened)
 }
@@ -420,7 +426,7 @@ impl Devices {
                 (*self.aux.listed.write(), *self.core.features.write()) = before;
             })?;
             *self.aux.parity.write() =
-                Some(Arc::new(Parity::new(&aux, Ok(Arc::new(RwLock::new(code))), None)));
+                Some(Arc::new(Parity::new(&aux, Ok(shared(code, &self.core.env)), None)));
             self.cover_stores();
         }
         self.core.commit_changes()

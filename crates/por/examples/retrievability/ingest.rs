@@ -104,7 +104,9 @@ fn parity(options: &Options) -> Result<SharedParity, String> {
     };
     let creation = creation.fitting(bytes).ok_or("the device is too small")?;
     let device = ParityDevice::create(Box::new(file), &creation, &*Env::seeded(2).random);
-    Ok(Arc::new(RwLock::new(device.map_err(|error| error.to_string())?)))
+    let mut device = device.map_err(|error| error.to_string())?;
+    device.work_beside(Env::real().tasks);
+    Ok(Arc::new(RwLock::new(device)))
 }
 
 /// Puts some segments behind those of former rounds.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_crypto::{Key, Signer, derive, hash, hash_parts};
-use steadfast_env::Random;
+use steadfast_env::{Random, Tasks};
 use steadfast_format::parity::{
     ParityHeader, ParityManifest, ParityRecord, ParitySegment, ParityTile, ParityTileStore, RecordKind,
     check_of,
@@ -81,6 +81,8 @@ pub struct ParityDevice {
     pub(super) pin: Arc<()>,
     /// Tells whether a step is running.
     pub(super) running: Arc<Running>,
+    /// Those that run parts of a step beside each other; without them it does one after the other.
+    pub(super) tasks: Option<Arc<dyn Tasks>>,
 }
 
 impl ParityDevice {
@@ -297,6 +299,7 @@ impl ParityDevice {
             came_in: 0,
             pin: Arc::new(()),
             running: Arc::default(),
+            tasks: None,
             header,
         };
         device.read_manifest()?;

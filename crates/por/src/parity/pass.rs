@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_crypto::hash;
+use steadfast_env::Tasks;
 use steadfast_format::SegmentId;
 use steadfast_format::parity::{ParityManifest, ParitySegment, RecordKind, check_of};
 
@@ -113,6 +114,12 @@ impl ParityDevice {
     pub fn pass_step(&mut self) -> Result<Option<Pass>> {
         let step = self.begin_step()?.ok_or(Error::StepRunning)?;
         self.end_step(step.run())
+    }
+
+    /// Steps do parts of their work beside each other from now on, as many as these tasks run at
+    /// once: each more takes the memory of a tile. Decision 0290.
+    pub fn work_beside(&mut self, tasks: Arc<dyn Tasks>) {
+        self.tasks = Some(tasks);
     }
 
     /// Begins a step of a pass, which runs without the device. `None` if one is running
@@ -304,7 +311,8 @@ impl ParityDevice {
         });
         let tiles = tiles.collect();
         let (number, slots, pass) = (code.number, code.slots, self.header.sequence + 1);
-        Tiles { which, needs_all, number, slots, cut, pass, window, tiles }
+        let tasks = self.tasks.clone();
+        Tiles { which, needs_all, number, slots, cut, pass, window, tasks, tiles }
     }
 
     fn code(&self, which: Which) -> Option<&Code> {

@@ -24,7 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast_device::Buffer;
-use steadfast_env::{Env, Job};
+use steadfast_env::{Env, Job, Tasks};
 use steadfast_format::SegmentId;
 use steadfast_format::parity::ParitySegment;
 
@@ -265,8 +265,16 @@ pub(super) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does some work for each number below `count` on all processors. The first error of some.
-fn for_each(env: &Env, count: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+/// Does some work for each number below `count`, on all processors or, without tasks, in turn. The
+/// first error of some.
+pub(super) fn for_each(
+    tasks: Option<&dyn Tasks>,
+    count: usize,
+    work: &(dyn Fn(usize) -> Result<()> + Sync),
+) -> Result<()> {
+    let Some(tasks) = tasks.filter(|tasks| tasks.parallelism().min(count) > 1) else {
+        return (0..count).try_for_each(work);
+    };
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     let draw = || {
         while locked(&failed).is_none() {
@@ -279,8 +287,8 @@ fn for_each(env: &Env, count: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)
             }
         }
     };
-    let jobs = env.tasks.parallelism().min(count);
-    env.tasks.run_all((0..jobs).map(|_| -> Job<'_> { Box::new(draw) }).collect());
+    let jobs = tasks.parallelism().min(count);
+    tasks.run_all((0..jobs).map(|_| -> Job<'_> { Box::new(draw) }).collect());
     failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
@@ -550,7 +558,7 @@ impl Round<'_, '_> {
     /// Solves the tiles, each by itself.
     fn solve(&self, search: &Search<'_>, outcome: &mut Outcome) -> Result<()> {
         let outcome = Mutex::new(outcome);
-        for_each(search.env, self.tiles.len(), &|at| {
+        for_each(Some(&*search.env.tasks), self.tiles.len(), &|at| {
             if search.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }

@@ -8,10 +8,12 @@
 //! others add, remove, read and audit meanwhile. Invariants [por.18] to [por.21].
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use steadfast_crypto::hash;
 use steadfast_device::Buffer;
+use steadfast_env::Tasks;
 use steadfast_format::parity::{ParityHeader, ParitySegment, ParityTile};
 use steadfast_format::{PoolGuid, SegmentId};
 
@@ -22,6 +24,7 @@ use super::error::{Error, Result};
 use super::geometry::{BLOCK, Geometry, Slots};
 use super::pass::Which;
 use super::queue::Queue;
+use super::recovery::{for_each, locked};
 use super::source::{Source, UNFLUSHED};
 use crate::cell::{PAYLOAD, TAG};
 use crate::tile::{Batch, Tile};
@@ -135,6 +138,8 @@ pub(super) struct Tiles {
     pub pass: u64,
     /// Records up to the end of the pass.
     pub window: Arc<[Entry]>,
+    /// Those that run parts of the work beside each other.
+    pub tasks: Option<Arc<dyn Tasks>>,
     pub tiles: Vec<Taken>,
 }
 
@@ -267,9 +272,9 @@ impl Tiles {
         }
     }
 
-    /// Stores some tiles. Their cells are read together; the tiles pass through memory one by one.
-    /// Where they lie at a store, the former bodies are read side by side, and the new ones are put
-    /// side by side: a round trip each.
+    /// Stores some tiles. Their cells are read together; the tiles pass through memory one by one,
+    /// or as many beside each other as tasks run. Where they lie at a store, the former bodies are
+    /// read side by side, and the new ones are put side by side: a round trip each.
     fn store_some(&self, source: &Source, tiles: &mut [Taken]) -> Result<()> {
         if let Some(bodies) = &source.bodies {
             bodies.check_inner(tiles.len())?;
@@ -280,38 +285,53 @@ impl Tiles {
             let read = bodies.read_each(&hashes)?;
             former.iter_mut().zip(read).for_each(|(taken, read)| taken.read = Some(read));
         }
+        let sums: Vec<Mutex<Option<Collected<'_>>>> =
+            tiles.iter_mut().map(|taken| Mutex::new(Some(Collected::of(taken)))).collect();
+        self.add_window(source, &sums)?;
+        let Some(bodies) = &source.bodies else {
+            let unflushed = AtomicU64::new(0);
+            return for_each(self.tasks.as_deref(), sums.len(), &|at| {
+                let sum = locked(&sums[at]).take().expect("each is stored once");
+                self.store_here(source, sum, &unflushed)
+            });
+        };
         let (mut away, mut sealed) = (Vec::new(), Vec::new());
-        let mut sums: Vec<Collected> = tiles.iter().map(Collected::of).collect();
-        self.add_window(source, tiles, &mut sums)?;
-        let mut unflushed = 0;
-        for (taken, collected) in tiles.iter_mut().zip(sums) {
-            let Collected { tile, batch } = collected;
-            let tile = if tile.is_some() { tile } else { self.stored(source, taken)? };
+        for sum in sums {
+            let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let (taken, tile) = self.summed(source, sum.expect("each is stored once"))?;
             let Some(mut tile) = tile else { continue };
-            if !batch.is_empty() {
-                tile.apply(&batch);
-            }
-            // The next tile takes its memory.
-            drop(batch);
-            let bytes = tile.stored_bytes();
-            if let Some(bodies) = &source.bodies {
-                sealed.push(bodies.sealed(self.number, taken.tile, bytes));
-                away.push(taken);
-                continue;
-            }
-            self.write(source, self.slots.slot(taken.slot) + BLOCK, bytes)?;
-            taken.hash = Some(hash(bytes));
-            // A flush of records beside the step waits for what others wrote, too.
-            unflushed += bytes.len() as u64;
-            if unflushed >= UNFLUSHED {
-                source.flush(self.cut)?;
-                unflushed = 0;
-            }
+            sealed.push(bodies.sealed(self.number, taken.tile, tile.stored_bytes()));
+            away.push(taken);
         }
-        let Some(bodies) = &source.bodies else { return Ok(()) };
         let (hashes, outcome) = bodies.put_each(&sealed);
         away.into_iter().zip(hashes).for_each(|(taken, hash)| taken.hash = hash);
         outcome
+    }
+
+    /// Stores a tile in its slot.
+    fn store_here(&self, source: &Source, sum: Collected<'_>, unflushed: &AtomicU64) -> Result<()> {
+        let (taken, tile) = self.summed(source, sum)?;
+        let Some(mut tile) = tile else { return Ok(()) };
+        let bytes = tile.stored_bytes();
+        self.write(source, self.slots.slot(taken.slot) + BLOCK, bytes)?;
+        taken.hash = Some(hash(bytes));
+        // A flush of records beside the step waits for what others wrote, too.
+        let written = bytes.len() as u64;
+        if unflushed.fetch_add(written, Ordering::Relaxed) + written >= UNFLUSHED {
+            unflushed.store(0, Ordering::Relaxed);
+            source.flush(self.cut)?;
+        }
+        Ok(())
+    }
+
+    /// A tile with its cells of records.
+    fn summed<'t>(&self, source: &Source, sum: Collected<'t>) -> Result<(&'t mut Taken, Option<Tile>)> {
+        let Collected { taken, tile, batch } = sum;
+        let mut tile = if tile.is_some() { tile } else { self.stored(source, taken)? };
+        if let Some(tile) = tile.as_mut().filter(|_| !batch.is_empty()) {
+            tile.apply(&batch);
+        }
+        Ok((taken, tile))
     }
 
     /// A tile as it is stored. One of the next code that is damaged is made again; the code does
@@ -351,41 +371,55 @@ impl Tiles {
 
     /// Collects cells of the window for tiles, record by record: most of a small code's tiles are
     /// in a group, and so are most cells of a record.
-    fn add_window(&self, source: &Source, tiles: &mut [Taken], sums: &mut [Collected]) -> Result<()> {
+    fn add_window(&self, source: &Source, sums: &[Mutex<Option<Collected<'_>>>]) -> Result<()> {
         let mut wanted: Vec<Wanted> = Vec::new();
-        for (at, taken) in tiles.iter().enumerate() {
-            wanted.extend(taken.cells().iter().map(|cell| (*cell, at)));
+        for (at, sum) in sums.iter().enumerate() {
+            let cells = locked(sum);
+            let cells = cells.iter().flat_map(|sum| sum.taken.cells());
+            wanted.extend(cells.map(|cell| (*cell, at)));
         }
         wanted.sort_unstable_by_key(|(cell, _)| (cell.entry, cell.index));
-        let mut buffer = Buffer::to_fill(usize::from(SPAN) * PAYLOAD);
-        for record in wanted.chunk_by(|(a, _), (b, _)| (a.entry, a.index / SPAN) == (b.entry, b.index / SPAN))
-        {
-            let first = record[0].0;
-            let Entry { position, segment, .. } = self.window[first.entry];
-            let span = first.index / SPAN * SPAN..(first.index / SPAN * SPAN + SPAN).min(segment.cells());
-            // Where few of them are wanted, each is read by itself.
-            let spans: Vec<(Range<u16>, &[Wanted])> = match record.len() * SPARSE < usize::from(SPAN) {
-                true => record.chunks(1).map(|one| (one[0].0.index..one[0].0.index + 1, one)).collect(),
-                false => vec![(span, record)],
-            };
-            for (span, wanted) in spans {
-                let (payloads, _) = buffer[..span.len() * PAYLOAD].as_chunks_mut::<PAYLOAD>();
-                let tags = source.record_cells(position, segment, &span, payloads.as_flattened_mut())?;
-                for (cell, at) in wanted {
-                    let within = usize::from(cell.index - span.start);
-                    let id = cell_id(segment, cell.index);
-                    let proven = source.keys.prove(id, &payloads[within], tags[within]);
-                    let proven = proven.ok_or(Error::JournalDamaged(position))?;
-                    let Collected { tile, batch } = &mut sums[*at];
-                    if batch.is_full() {
-                        if tile.is_none() {
-                            *tile = self.stored(source, &mut tiles[*at])?;
-                        }
-                        tile.iter_mut().for_each(|tile| tile.apply(batch));
-                        batch.clear();
+        let is_near =
+            |(a, _): &Wanted, (b, _): &Wanted| (a.entry, a.index / SPAN) == (b.entry, b.index / SPAN);
+        let records: Vec<&[Wanted]> = wanted.chunk_by(is_near).collect();
+        for_each(self.tasks.as_deref(), records.len(), &|at| self.add_record(source, records[at], sums))
+    }
+
+    /// Collects cells of a part of a record.
+    fn add_record(
+        &self,
+        source: &Source,
+        record: &[Wanted],
+        sums: &[Mutex<Option<Collected<'_>>>],
+    ) -> Result<()> {
+        let first = record[0].0;
+        let Entry { position, segment, .. } = self.window[first.entry];
+        let span = first.index / SPAN * SPAN..(first.index / SPAN * SPAN + SPAN).min(segment.cells());
+        // Where few of them are wanted, each is read by itself.
+        let spans: Vec<(Range<u16>, &[Wanted])> = match record.len() * SPARSE < usize::from(SPAN) {
+            true => record.chunks(1).map(|one| (one[0].0.index..one[0].0.index + 1, one)).collect(),
+            false => vec![(span, record)],
+        };
+        let longest = spans.iter().map(|(span, _)| span.len()).max().unwrap_or(0);
+        let mut buffer = Buffer::to_fill(longest * PAYLOAD);
+        for (span, wanted) in spans {
+            let (payloads, _) = buffer[..span.len() * PAYLOAD].as_chunks_mut::<PAYLOAD>();
+            let tags = source.record_cells(position, segment, &span, payloads.as_flattened_mut())?;
+            for (cell, at) in wanted {
+                let within = usize::from(cell.index - span.start);
+                let id = cell_id(segment, cell.index);
+                let proven = source.keys.prove(id, &payloads[within], tags[within]);
+                let proven = proven.ok_or(Error::JournalDamaged(position))?;
+                let mut sum = locked(&sums[*at]);
+                let Collected { taken, tile, batch } = sum.as_mut().expect("none is stored yet");
+                if batch.is_full() {
+                    if tile.is_none() {
+                        *tile = self.stored(source, taken)?;
                     }
-                    batch.add(proven, cell.rows);
+                    tile.iter_mut().for_each(|tile| tile.apply(batch));
+                    batch.clear();
                 }
+                batch.add(proven, cell.rows);
             }
         }
         Ok(())
@@ -393,14 +427,16 @@ impl Tiles {
 }
 
 /// Cells that are to be added to a tile, and the tile itself once there was no more room for them.
-struct Collected {
+struct Collected<'t> {
+    taken: &'t mut Taken,
     tile: Option<Tile>,
     batch: Batch,
 }
 
-impl Collected {
-    fn of(taken: &Taken) -> Collected {
-        Collected { tile: None, batch: Batch::new(taken.cells().len().clamp(1, BATCH)) }
+impl<'t> Collected<'t> {
+    fn of(taken: &'t mut Taken) -> Collected<'t> {
+        let batch = Batch::new(taken.cells().len().clamp(1, BATCH));
+        Collected { taken, tile: None, batch }
     }
 }
 
