@@ -1,5 +1,6 @@
 //! [`Dataset`]: its parts, its inodes, its settings.
 
+use crate::cost::{NAME_COST, RECLAIM_COST};
 use crate::inode_cache::{InodeRoom, Inodes};
 use crate::owners::Owners;
 use crate::state::{Changes, Freeing, LogState, OverlayState};
@@ -347,12 +348,15 @@ impl Dataset {
 
     /// Begins an operation that changes metadata and adds `bytes` of items beyond a few small ones.
     pub fn begin_with_items(&self, kind: AdmitKind, bytes: u64) -> Result<Operation<'_>> {
-        // Two leaves and a share of the nodes above, two copies of each, compressed: measured on
-        // untar and rm. Larger items may leave their leaves half empty. The leaves themselves: an
-        // entry's, two inodes', and those that items fill.
-        let blocks = 3 + bytes / ITEMS_PER_LEAF_BYTES;
-        let cost = Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes, blocks };
-        Ok(self.txgs.begin_for(self.account(), kind, cost)?)
+        // Larger items may leave their leaves half empty.
+        let items = Cost { memory: bytes, space: 4 * bytes, blocks: bytes / ITEMS_PER_LEAF_BYTES };
+        Ok(self.txgs.begin_for(self.account(), kind, NAME_COST.plus(items))?)
+    }
+
+    /// Begins an operation that removes a name, and what it leads to if that can go at once
+    /// ([`Dataset::remove_with_name`]). Where that stays, it settles for [`NAME_COST`].
+    pub fn begin_remove(&self) -> Result<Operation<'_>> {
+        Ok(self.txgs.begin_for(self.account(), AdmitKind::Remove, NAME_COST.plus(RECLAIM_COST))?)
     }
 
     /// Applies an operation's changes of the names tree: all or none. Keys in ascending order are

@@ -9,8 +9,9 @@ use steadfast_format::dirent::Dirent;
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
-use steadfast_txg::{AdmitKind, Cost, Operation, Patience, Refusal};
+use steadfast_txg::{AdmitKind, Operation, Patience, Refusal};
 
+use crate::cost::RECLAIM_COST;
 use crate::dataset::{Dataset, ROOT_INODE};
 use crate::inode::{Inode, InodeState};
 use crate::inode_cache::Shard;
@@ -365,9 +366,8 @@ impl Dataset {
     pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
         // The caller removed the last name, and its work is done. This waits on its own behalf, as
         // nobody would do it later.
-        let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
         let begin = || {
-            let begin = || self.txgs.begin_for(self.account(), AdmitKind::Remove, cost);
+            let begin = || self.txgs.begin_for(self.account(), AdmitKind::Remove, RECLAIM_COST);
             Ok(Patience::Endless.during(begin)?)
         };
         self.operate(begin, |op| {
@@ -378,31 +378,53 @@ impl Dataset {
                 }
                 state.gone = true;
             }
-            if let Err(error) = self.remove_items(inode.id) {
+            if let Err(error) = self.remove_items(inode.id, NamesKey::Orphan(inode.id).encode()) {
                 // Nothing was removed: it is an orphan as before, until somebody tries again.
                 inode.state.lock().gone = false;
                 return Err(error);
             }
-            let mut state = inode.state.lock();
-            state.record.size = 0;
-            let record_size = state.record_size();
-            if state.record.record_shift != 0 {
-                state.open.cut(record_size, 0..u64::MAX);
-            }
-            self.mark(op.txg(), inode, &mut state);
-            self.note_gone(op.txg(), &mut state);
-            self.files.fetch_sub(1, Ordering::Relaxed);
+            self.end_content(op.txg(), inode, &mut inode.state.lock());
             Ok(())
         })
     }
 
-    /// Removes all that the names tree holds of an inode without links.
-    fn remove_items(&self, id: InodeId) -> Result<()> {
-        let mut changes = vec![(NamesKey::Orphan(id).encode(), None)];
-        let (from, to) = (NamesKey::all_of(id), NamesKey::all_of(InodeId(id.0 + 1)));
-        for item in self.names.range(from..to) {
-            changes.push((item?.0, None));
+    /// Removes an inode with its last name, whose key is `entry`, in one step, so that it is an
+    /// orphan at no time. In an operation of [`Dataset::begin_remove`]. False if somebody holds a
+    /// reference to it: nothing was changed then.
+    pub fn remove_with_name(&self, op: &Operation<'_>, inode: &Arc<Inode>, entry: &[u8]) -> Result<bool> {
+        // Held while the items go: nobody gets a reference in between, and a flush of the record
+        // comes before or finds it gone.
+        let mut state = inode.state.lock();
+        if state.gone || state.refs > 0 {
+            return Ok(false);
         }
+        self.remove_items(inode.id, entry.to_vec())?;
+        (state.record.nlink, state.gone) = (0, true);
+        self.end_content(op.txg(), inode, &mut state);
+        Ok(true)
+    }
+
+    /// Nothing of an inode is in the names tree any more: its content goes, too.
+    fn end_content(&self, txg: Txg, inode: &Arc<Inode>, state: &mut InodeState) {
+        state.record.size = 0;
+        let record_size = state.record_size();
+        if state.record.record_shift != 0 {
+            state.open.cut(record_size, 0..u64::MAX);
+        }
+        self.mark(txg, inode, state);
+        self.note_gone(txg, state);
+        self.files.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Removes all that the names tree holds of an inode without other links, and the item that
+    /// leads to it: its name, or its place among the orphans.
+    fn remove_items(&self, id: InodeId, leads_to_it: Vec<u8>) -> Result<()> {
+        let mut changes = vec![(leads_to_it, None)];
+        let (from, to) = (NamesKey::all_of(id), NamesKey::all_of(InodeId(id.0 + 1)));
+        self.names.scan(&from, &to, |key, _| {
+            changes.push((key.to_vec(), None));
+            true
+        })?;
         self.batch(changes)
     }
 

@@ -102,6 +102,7 @@ mod sync_mode;
 mod unlogged;
 
 pub use check::{Allocated, Claims, check_trees};
+pub use cost::NAME_COST;
 pub use data::blocks_of;
 pub use dataset::{Counters, Dataset, DatasetParts, Resized, Settings};
 pub use draft::{Draft, Drafted};

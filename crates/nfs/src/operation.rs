@@ -209,12 +209,12 @@ impl Operation<'_> {
             return self.run_on_folder(folder, call).map(Outcome::from);
         }
         if is_live {
-            return self.run_here(call, notes);
+            return self.run_here(file, call, notes);
         }
         let read = |fs: &Arc<FileSystem>| {
             let view = self.view_of_snapshot(fs);
             let within = Operation { view: &view, snapshot: file.snapshot, read_only: true, ..*self };
-            within.run_here(call, notes)
+            within.run_here(file, call, notes)
         };
         self.view.on(file.snapshot, read).unwrap_or(Err(Status::STALE))
     }
@@ -226,8 +226,8 @@ impl Operation<'_> {
         View { fs, verifier: self.view.verifier, read_only: true, snapshots: self.view.snapshots }
     }
 
-    fn run_here(&self, call: &Call<'_>, notes: &mut Vec<Note>) -> Result<Outcome> {
-        let file = self.held(call.handle())?;
+    fn run_here(&self, file: FileId, call: &Call<'_>, notes: &mut Vec<Note>) -> Result<Outcome> {
+        let file = self.hold(file)?;
         self.check_names(file.ino, call)?;
         let mut out = rpc::reply(self.xid);
         out.u32(Status::OK.0);
@@ -371,9 +371,8 @@ impl Operation<'_> {
         Outcome::Durable { fs: Arc::clone(self.view.fs), ino, reply: rpc::record(out) }
     }
 
-    /// The file of a handle.
-    fn held(&self, handle: Handle<'_>) -> Result<Held<'_>> {
-        let file = self.export.key.open(handle).ok_or(Status::BADHANDLE)?;
+    /// The file that a handle names.
+    fn hold(&self, file: FileId) -> Result<Held<'_>> {
         if file.snapshot != self.snapshot {
             return Err(Status::ROFS);
         }
@@ -391,7 +390,7 @@ impl Operation<'_> {
         match crate::handle::export_of(handle) {
             None => Err(Status::BADHANDLE),
             Some(id) if id != self.export.id => Err(Status::XDEV),
-            Some(_) => self.held(handle),
+            Some(_) => self.hold(self.export.key.open(handle).ok_or(Status::BADHANDLE)?),
         }
     }
 
@@ -704,15 +703,11 @@ impl Operation<'_> {
         match name {
             b"." => return Err(Status::INVAL),
             b".." => return Err(Status::EXIST),
-            _ => self.fs().check_remove(&self.who, directory.ino, name)?,
+            _ => {}
         }
-        let gone = self.named(directory, name);
-        match is_directory {
-            true => self.fs().rmdir(directory.ino, name)?,
-            false => self.fs().unlink(directory.ino, name)?,
-        }
+        let gone = self.fs().remove_for(&self.who, directory.ino, name, is_directory)?;
         notes.extend([Note::Name(directory.ino, name.to_vec()), Note::Attributes(directory.ino)]);
-        notes.extend(gone.map(Note::Attributes));
+        notes.push(Note::Attributes(gone));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_dataset::{Inode, InodeRecord};
+use steadfast_dataset::{Inode, InodeRecord, NAME_COST};
 use steadfast_env::Bug;
 use steadfast_format::InodeId;
 use steadfast_format::dirent::{COOKIE_RESERVED, Dirent, DirentView, NAME_MAX};
@@ -352,7 +352,7 @@ impl FileSystem {
 
     /// Removes a name of something that is not a directory.
     pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, false)
+        self.remove(parent, name, false, |_, _| Ok(())).map(drop)
     }
 
     /// Removes an empty directory.
@@ -360,37 +360,56 @@ impl FileSystem {
         match name {
             b"." => Err(Errno::EINVAL),
             b".." => Err(Errno::ENOTEMPTY),
-            _ => self.remove(parent, name, true),
+            _ => self.remove(parent, name, true, |_, _| Ok(())).map(drop),
         }
     }
 
-    fn remove(&self, parent: u64, name: &[u8], want_directory: bool) -> Result<()> {
+    /// Removes a name, of a directory or of something else, if `judge` allows that when it has seen
+    /// the directory and what has the name. Gives the number of that.
+    pub(crate) fn remove(
+        &self,
+        parent: u64,
+        name: &[u8],
+        want_directory: bool,
+        judge: impl Fn(&InodeRecord, &InodeRecord) -> Result<()>,
+    ) -> Result<u64> {
         let directory = self.directory(parent)?;
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        let inode = self.operate(AdmitKind::Remove, |op| {
+        let begin = || Ok(self.dataset.begin_remove()?);
+        let (inode, is_gone) = self.dataset.operate(begin, |op| {
             let _names = self.names.lock();
             let (cookie, entry) = self.find(directory.id, name)?.ok_or(Errno::ENOENT)?;
             let inode = self.dataset.inode(entry.inode)?;
             let record = inode.record();
+            judge(&directory.record(), &record)?;
             match (is_directory(&record), want_directory) {
                 (true, false) => return Err(Errno::EISDIR),
                 (false, true) => return Err(Errno::ENOTDIR),
                 (true, true) if record.size > 0 => return Err(Errno::ENOTEMPTY),
                 _ => {}
             }
-            let mut changes = vec![(NamesKey::Entry { directory: directory.id, cookie }.encode(), None)];
-            Self::unlink_changes(&inode, &mut changes);
-            self.dataset.batch(changes)?;
-            self.unlinked(op, &inode);
+            let key = NamesKey::Entry { directory: directory.id, cookie }.encode();
+            // Links change under the names mutex. A stream may have brought a name of something
+            // that says it has none.
+            let is_last = record.nlink == 1 || want_directory && record.nlink > 0;
+            let is_gone = is_last && self.dataset.remove_with_name(op, &inode, &key)?;
+            if !is_gone {
+                let mut changes = vec![(key, None)];
+                Self::unlink_changes(&inode, &mut changes);
+                self.dataset.batch(changes)?;
+                self.unlinked(op, &inode);
+                op.settle(NAME_COST);
+            }
             self.touch_directory(op, &directory, -1, -i32::from(want_directory));
-            Ok(inode)
+            Ok((inode, is_gone))
         })?;
-        if self.dataset.forget(&inode, 0) {
+        if !is_gone && self.dataset.forget(&inode, 0) {
             self.reclaim(&inode);
         }
-        self.settle(parent)
+        self.settle(parent)?;
+        Ok(inode.id.0)
     }
 
     /// True if `below` is `above` or lies under it. Directories have one parent each [posix.2], but

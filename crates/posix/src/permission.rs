@@ -7,8 +7,8 @@
 //! User 0 has the capabilities of root: it reads and writes everything, searches all directories,
 //! and runs a file that anybody may run.
 //!
-//! A question and the change after it are two steps. Somebody may take a right away in between, as
-//! with an open file; nobody gains one.
+//! A question and the change after it are two steps, but for the removal of a name. Somebody may
+//! take a right away in between, as with an open file; nobody gains one.
 
 use steadfast_dataset::{Inode, InodeRecord};
 
@@ -125,11 +125,25 @@ impl FileSystem {
         self.check(who, directory, MAY_WRITE | MAY_EXECUTE)
     }
 
-    /// Refuses a caller who may not remove this name from a directory.
+    /// Removes a name for a caller who may do that: of an empty directory, or of something else.
+    /// Gives the number of what had it.
     ///
     /// # Errors
-    /// `EACCES`, or `EPERM` in a sticky directory; `ENOENT`, `ENOTDIR`.
-    pub fn check_remove(&self, who: &Identity<'_>, directory: u64, name: &[u8]) -> Result<()> {
+    /// `EACCES`, or `EPERM` in a sticky directory; those of [`FileSystem::unlink`] and
+    /// [`FileSystem::rmdir`].
+    pub fn remove_for(
+        &self,
+        who: &Identity<'_>,
+        directory: u64,
+        name: &[u8],
+        want_directory: bool,
+    ) -> Result<u64> {
+        self.check_add(who, directory)?;
+        self.remove(directory, name, want_directory, |above, record| check_sticky(who, above, record))
+    }
+
+    /// Refuses a caller who may not remove this name from a directory.
+    fn check_remove(&self, who: &Identity<'_>, directory: u64, name: &[u8]) -> Result<()> {
         self.check_add(who, directory)?;
         let inode = self.directory(directory)?;
         let (_, entry) = self.find(inode.id, name)?.ok_or(Errno::ENOENT)?;

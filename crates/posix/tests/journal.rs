@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::support::World;
 use steadfast_dataset::{Answer, Dataset, Drafted, Durable, Inode, Journal, JournalMode, Settings};
 use steadfast_env::Env;
-use steadfast_format::InodeId;
+use steadfast_format::file_keys::NamesKey;
+use steadfast_format::{InodeId, LogRecord};
 
 /// How long somebody is waited for who is not to wait: only a test that fails takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,4 +87,40 @@ fn what_was_done_before_a_journal_came_is_not_said_to_be_in_it() {
     world.commit();
     world.fs.write(file, 0, b"noted", false).expect("written");
     assert!(matches!(world.txgs.gate.still(|_| draft()), Drafted::Group(_)));
+}
+
+#[test]
+fn a_file_that_nobody_holds_goes_with_its_name_and_one_that_is_held_becomes_an_orphan() {
+    for is_held in [false, true] {
+        let mut world = World::new(Env::seeded(1), Settings::default());
+        let empty = world.blocks.live();
+        let dataset = Arc::clone(world.fs.dataset());
+        dataset.set_journal(Some(Arc::new(TakenAway::default())), JournalMode::Ordered);
+        let file = world.file("f");
+        world.fs.write(file, 0, &[1; 50_000], false).expect("written");
+        world.fs.setxattr(file, b"user.a", &[1; 9_000], 0).expect("set");
+        world.commit();
+        if is_held {
+            world.fs.open(file).expect("there");
+        }
+        world.fs.unlink(1, b"f").expect("there");
+        let drafted = world.txgs.gate.still(|_| dataset.draft(None, 1 << 20)).expect("readable");
+        let Drafted::Group(draft) = drafted else { panic!("a name went") };
+        let records = LogRecord::decode_all(&draft.body, draft.records).expect("just made");
+        let orphan = NamesKey::Orphan(InodeId(file)).encode();
+        let is_of_orphan = |record: &&LogRecord<'_>| match record {
+            LogRecord::Set { key, .. } | LogRecord::Removed { key } => *key == orphan,
+            _ => false,
+        };
+        let is_gone = |record: &LogRecord<'_>| matches!(record, LogRecord::Gone { inode } if inode.0 == file);
+        assert_eq!(records.iter().filter(is_of_orphan).count(), usize::from(is_held), "{records:?}");
+        assert_eq!(records.iter().any(is_gone), !is_held, "{records:?}");
+        if is_held {
+            world.fs.release(file);
+        }
+        world.commit();
+        world.check();
+        assert_eq!(world.fs.dataset().orphans().expect("listed"), []);
+        assert_eq!(world.blocks.live(), empty, "held: {is_held}");
+    }
 }
