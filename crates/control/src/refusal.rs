@@ -435,6 +435,9 @@ codes! {
         "Wait until the day or month turns (UTC), or raise the budget: `zpool set {property}=VALUE {pool}`; `none` removes it.";
     TileLost "TILE-LOST" "A tile of the parity is missing at its store, or has other bytes than were written. Passes wait for it, so the journal fills; then new objects are not covered, and deletes wait. Nothing of the content is lost by that."
         "`steadfast audit recover {pool}` brings it back, from the parity device.";
+    RecoveryOwed "RECOVERY-OWED" "A store lost objects that the journal of the parity has, and a recovery was cut off before it had put them back. A pass would leave them to the code, which gives back only the planned part of all. So passes wait, and the journal fills; then new objects are not covered, and those that are to be deleted stay at the store."
+        "`steadfast audit recover {pool}` puts them back, and passes go on. If it is cut off again because the store refuses objects, mend that first: room, rights, the address."
+        "An import begins that recovery by itself, once.";
     ObjectsStay "OBJECTS-STAY" "Objects that nothing needs any more are still in the code, and take their room at the store and in the parity device. An object that cannot be read leaves the code when it can be, and is tried again by itself; one that is lost, or has other bytes, when a recovery has put it back."
         "If it stays so, `steadfast audit recover {pool}` puts back what is lost, and lets it go.";
     TilesLeft "TILES-LEFT" "Objects that only a parity device needs stay at the store of its tiles, where space is paid for."

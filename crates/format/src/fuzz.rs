@@ -6,7 +6,9 @@
 //! damaged golden bytes.
 
 use crate::node::{Node, NodeEncoder};
-use crate::parity::{ParityHeader, ParityManifest, ParityRecord, ParityTile, ParityTileStore};
+use crate::parity::{
+    ParityHeader, ParityManifest, ParityRecord, ParityRepairMark, ParityTile, ParityTileStore,
+};
 use crate::raw::{RawBlock, RawGone, RawKept, RawRoots};
 use crate::stream::{
     FrameHeader, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember, StreamNotes,
@@ -55,6 +57,7 @@ pub const ALL: &[Entry] = &[
     ("parity_record", parity_record),
     ("parity_standing", parity_standing),
     ("parity_tile", parity_tile),
+    ("parity_repair_mark", parity_repair_mark),
     ("parity_tile_store", parity_tile_store),
     ("raw_block", raw_block),
     ("raw_gone", raw_gone),
@@ -187,6 +190,12 @@ pub fn parity_tile(bytes: &[u8]) {
 pub fn parity_tile_store(bytes: &[u8]) {
     let Ok(store) = ParityTileStore::decode(bytes, any_check(bytes)) else { return };
     assert_eq!(store.encode(any_check(bytes))[..], bytes[..ParityTileStore::ENCODED_SIZE], "{CANONICAL}");
+}
+
+/// A recovery of a parity device that is owed.
+pub fn parity_repair_mark(bytes: &[u8]) {
+    let Ok(mark) = ParityRepairMark::decode(bytes, any_check(bytes)) else { return };
+    assert_eq!(mark.encode(any_check(bytes))[..], bytes[..ParityRepairMark::ENCODED_SIZE], "{CANONICAL}");
 }
 
 /// Head of a record of a parity device's journal.

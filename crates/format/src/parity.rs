@@ -419,6 +419,72 @@ impl ParityTileStore {
     }
 }
 
+/// A recovery found that a store lacks objects which the journal has, and has not put back all.
+///
+/// | off | len | field    | meaning                                              |
+/// |-----|-----|----------|------------------------------------------------------|
+/// |   0 |   8 | magic    | `SFpmark` and a zero                                 |
+/// |   8 |  32 | check    | BLAKE3 of all that follows                           |
+/// |  40 |   4 | version  | 1                                                    |
+/// |  44 |   4 | reserved | zero                                                 |
+/// |  48 |   8 | pool     | the pool                                             |
+/// |  56 |   8 | sequence | that of the newest header; else it does not count    |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ParityRepairMark {
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Sequence of the header beside which it counts.
+    pub sequence: u64,
+}
+
+impl ParityRepairMark {
+    const MAGIC: &'static [u8; 8] = b"SFpmark\0";
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "parity_repair_mark",
+        &[
+            ("magic", 0, 8),
+            ("check", 8, 32),
+            ("version", 40, 4),
+            ("reserved", 44, 4),
+            ("pool", 48, 8),
+            ("sequence", 56, 8),
+        ],
+        &[],
+    );
+    /// Its bytes.
+    pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
+
+    /// The mark's bytes.
+    #[must_use]
+    pub fn encode(&self, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
+        assert!(self.pool.0 != 0 && self.sequence != 0);
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION);
+        seal(out.reserved().u64("pool", self.pool.0).u64("sequence", self.sequence).finish(), hash)
+    }
+
+    /// Reads a mark. Bytes behind it are not looked at.
+    ///
+    /// # Errors
+    /// The bytes are none.
+    pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityRepairMark, DecodeError> {
+        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        from.reserved()?;
+        let (pool, sequence) = (PoolGuid(from.u64("pool")), from.u64("sequence"));
+        for (field, value, is_right) in [
+            ("pool", pool.0, pool.0 != 0),
+            ("sequence", sequence, sequence != 0),
+            ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
+        ] {
+            if !is_right {
+                return Err(from.refuse(field, value));
+            }
+        }
+        Ok(ParityRepairMark { pool, sequence })
+    }
+}
+
 /// Head of a tile's slot: which tile lies there, and what it includes.
 ///
 /// | off | len | field      | meaning                                              |

@@ -31,6 +31,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Column", &Column::LAYOUT),
     ("Cache chunk", &CacheChunk::LAYOUT),
     ("Parity header", &parity::ParityHeader::LAYOUT),
+    ("Parity repair mark", &parity::ParityRepairMark::LAYOUT),
     ("Parity tile", &parity::ParityTile::LAYOUT),
     ("Parity tile store", &parity::ParityTileStore::LAYOUT),
     ("Parity record", &parity::ParityRecord::LAYOUT),

@@ -259,6 +259,7 @@ impl Store {
                     memory: 1 << 30,
                     done: &done,
                     read: &read,
+                    mirrored: &|_| (),
                     stop: &AtomicBool::new(false),
                     watch: &mut |_, _| (),
                 });

@@ -246,7 +246,7 @@ impl Cover {
 ///
 /// # Errors
 /// A tile or the journal is damaged, or the medium fails: the pass begins anew then. A recovery
-/// reads: it goes on later.
+/// reads, or is owed: it goes on later.
 pub fn pass_step(parity: &SharedParity) -> Result<Option<Pass>, Error> {
     let (begun, running) = {
         let parity = &mut *parity.write().unwrap_or_else(PoisonError::into_inner);
@@ -675,6 +675,10 @@ impl Covered {
         let mut content: Option<Vec<u8>> = how.content.map(<[u8]>::to_vec);
         loop {
             let mut parity = cover.parity_mut();
+            // The room that is left is for puts.
+            if parity.owes_repair() {
+                return wait();
+            }
             // No pass of this call makes room: nothing is read for what has to wait.
             if !parity.has_room_for(&known) && (parity.bodies().is_some() || parity.is_pinned()) {
                 parity.note_full();
@@ -689,7 +693,9 @@ impl Covered {
                 match room {
                     Ok(_) => drop(parity),
                     // A recovery began between two steps of the pass that was to make room.
-                    Err(Error::Recovering | Error::JournalFull { .. }) => return wait(),
+                    Err(Error::Recovering | Error::RecoveryOwed | Error::JournalFull { .. }) => {
+                        return wait();
+                    }
                     Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),
                 }
                 let mut read = Vec::new();
@@ -719,7 +725,7 @@ impl Covered {
                     return Ok(Leave::Done);
                 }
                 // It leaves behind the recovery, or when a pass has made room.
-                Err(Error::Recovering | Error::JournalFull { .. }) => return wait(),
+                Err(Error::Recovering | Error::RecoveryOwed | Error::JournalFull { .. }) => return wait(),
                 Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),
             }
         }

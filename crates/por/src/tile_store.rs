@@ -170,13 +170,15 @@ pub struct TilesStatus {
     /// Those of them that could not leave the inner code at the last try, and why the last one
     /// could not.
     pub staying: Option<(u64, String)>,
+    /// A recovery of them was cut off: the inner journal keeps what was not put back.
+    pub owes_repair: bool,
 }
 
 impl TilesStatus {
     /// True if passes wait.
     #[must_use]
     pub fn holds_up(&self) -> bool {
-        self.trouble.is_some() || self.lost.is_some()
+        self.trouble.is_some() || self.lost.is_some() || self.owes_repair
     }
 }
 
@@ -346,12 +348,14 @@ impl TileStore {
     /// How it stands with the tiles there.
     #[must_use]
     pub fn status(&self) -> TilesStatus {
+        let owes_repair = self.inner.read().unwrap_or_else(PoisonError::into_inner).owes_repair();
         let state = self.state();
         let (failed, held) = (state.failed.len() as u64, state.held.len() as u64);
         let staying = state.failed_why.clone().filter(|_| failed > 0).map(|why| (failed, why));
         let stale = (state.stale.len() + state.left.len()) as u64 + failed + held;
         let (trouble, lost) = (state.trouble.clone(), state.lost);
-        TilesStatus { address: self.place.address.clone(), trouble, lost, stale, held, staying }
+        let address = self.place.address.clone();
+        TilesStatus { address, trouble, lost, stale, held, staying, owes_repair }
     }
 
     /// Notes how the store did.
@@ -433,8 +437,8 @@ impl TileStore {
             let is_in = {
                 let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
                 let is_in = inner.named(name, STORE).next().is_some();
-                // It waits for the repair that reads.
-                if is_in && inner.is_pinned() {
+                // It waits for the repair that reads, or is owed.
+                if is_in && (inner.is_pinned() || inner.owes_repair()) {
                     continue;
                 }
                 is_in
@@ -501,7 +505,7 @@ impl TileStore {
         {
             let state = &mut *self.state();
             deleted.iter().for_each(|name| _ = state.left.remove(name));
-            if let Some(error) = passed.as_ref().err().filter(|error| !matches!(error, Error::Recovering)) {
+            if let Some(error) = passed.as_ref().err().filter(|error| !is_awaited(error)) {
                 state.trouble = Some(error.to_string());
             }
         }
@@ -604,6 +608,11 @@ impl Bodies for TileStore {
         let planned = (inner.planned / CELLS).saturating_sub(MORE);
         if tiles > planned { Err(Error::InnerSmall { tiles, planned }) } else { Ok(()) }
     }
+}
+
+/// True if the pass waits for a recovery.
+fn is_awaited(error: &Error) -> bool {
+    matches!(error, Error::Recovering | Error::RecoveryOwed)
 }
 
 /// Work for the tiles at a store, if they lie at one, as of [`TileStore::tend`]. `committed` is the

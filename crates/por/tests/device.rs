@@ -164,8 +164,15 @@ fn recover(
     let (env, done) = (Env::seeded(1), BTreeSet::new());
     let read = |segment, bytes: &mut Vec<u8>| *bytes = read(segment);
     let (memory, stop) = (1 << 30, AtomicBool::new(false));
-    let search =
-        &mut Search { env: &env, memory, done: &done, read: &read, stop: &stop, watch: &mut |_, _| () };
+    let search = &mut Search {
+        env: &env,
+        memory,
+        done: &done,
+        read: &read,
+        mirrored: &|_| (),
+        stop: &stop,
+        watch: &mut |_, _| (),
+    };
     device.snapshot().recover(search)
 }
 

@@ -6,6 +6,7 @@ mod covered;
 mod device;
 mod lying;
 mod oracle;
+mod owed;
 mod recovery;
 mod rekey;
 mod samples;

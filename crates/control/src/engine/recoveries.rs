@@ -11,6 +11,7 @@
 //! [recoveries.4] An import that recovered by itself, and could not give back everything, or was
 //!     the last that a map bears, is followed by a recovery, and so by a re-key: once, and before
 //!     any that a command asks for.
+//! [recoveries.6] An import that finds that a recovery was cut off begins one, once.
 //! [recoveries.5] Objects that such an import put back are held against their hashes: behind
 //!     that recovery, or else by itself. Nobody waits for that but an export.
 //!     test: `what_an_import_put_back_is_held_against_its_hashes`

@@ -6,7 +6,8 @@
 //!   `zpool replace`.
 //! - `autoexpand=on`: a device that has grown is expanded, like `zpool online -e`.
 //! - An import that recovered by itself, and named lost cells, is followed by a recovery
-//!   (`recoveries.rs`). The objects that it put back are held against their hashes.
+//!   (`recoveries.rs`), and so is one that finds that a recovery was cut off. The objects that it
+//!   put back are held against their hashes.
 
 use crate::api::PoolReplace;
 use crate::caller::Caller;
@@ -95,7 +96,8 @@ impl Engine {
         }
     }
 
-    /// Begins the recovery behind which the code of a pool is made anew.
+    /// Begins the recovery behind which the code of a pool is made anew, or that goes on where one
+    /// was cut off.
     fn recover_again(&self, name: &str, held: &Arc<ImportedPool>) {
         let _turn = self.verbs.lock();
         // A verb may have begun a recovery meanwhile.
@@ -144,7 +146,8 @@ fn wants_replacing(held: &ImportedPool) -> bool {
 
 fn wants_recovering(held: &ImportedPool) -> bool {
     let is_begun = held.recoveries.has_begun() || held.pool.is_read_only();
-    !is_begun && held.pool.suspended().is_none() && held.pool.devices().owes_rekey()
+    let devices = held.pool.devices();
+    !is_begun && held.pool.suspended().is_none() && (devices.owes_rekey() || devices.owes_repair())
 }
 
 /// A recovery that goes on, or is due, looks at it itself.

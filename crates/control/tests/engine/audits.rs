@@ -354,6 +354,50 @@ fn a_recovery_runs_beside_other_commands() {
     assert!(look(false).is_err(), "the pool is exported");
 }
 
+/// [recoveries.6]: a recovery is told to end when it has found what only the journal has. Passes
+/// wait, status says so, and an import begins the next one.
+#[test]
+fn a_recovery_that_was_cut_off_goes_on_behind_an_import() {
+    let (_, house) = covered("owed");
+    let recover = PoolRecover { name: "tank".into(), memory: None, rekey: false, loss_ppm: None };
+    let look =
+        |stop| house.host().call(&caller(), PoolRecovery { name: "tank".into(), stop, patience_ms: 100 });
+    let is_owed = || status(&house).messages.into_iter().find(|message| message.code == Code::RecoveryOwed);
+    let objects = segments(&house);
+    let (lost, held) = (&objects[1], &objects[0]);
+    let bytes = [lost, held].map(|object| std::fs::read(object).unwrap());
+    std::fs::remove_file(lost).unwrap();
+    std::fs::remove_file(held).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(held).status().unwrap().success());
+    house.host().call(&caller(), recover).unwrap();
+    let cells = (bytes[1].len() as u64).div_ceil(4096);
+    until("all is read but the pipe", || {
+        let state = look(false).unwrap();
+        state.of > 0 && state.done + cells >= state.of
+    });
+    assert!(is_owed().is_none(), "it is under way");
+    look(true).unwrap();
+    until("somebody reads the pipe", || {
+        let pipe = std::fs::File::options().write(true).custom_flags(O_NONBLOCK).open(held);
+        pipe.is_ok() || !look(false).unwrap().running
+    });
+    assert!(ended(&house).outcome.is_none());
+    std::fs::remove_file(held).unwrap();
+    std::fs::write(held, &bytes[1]).unwrap();
+    let message = is_owed().expect("status says so");
+    assert!(message.what.contains("its journal is "), "{}", message.what);
+    house.export("tank", false).unwrap();
+    let mut back = house.import_request("tank", None);
+    back.search = vec![format!("file://{}", house.folder.join("objects").display()).into()];
+    house.host().call(&caller(), back).unwrap();
+    assert!(is_owed().is_some() && look(false).unwrap().number == 0);
+    house.host().look_after();
+    let outcome = ended(&house).outcome.expect("it ended well");
+    assert!(outcome.lost.is_empty(), "{outcome:?}");
+    assert!(std::fs::read(lost).unwrap() == bytes[0]);
+    assert!(is_owed().is_none());
+}
+
 /// By command, and by itself where it was begun: the code is made anew behind a recovery.
 #[test]
 fn a_code_is_made_anew_by_command() {

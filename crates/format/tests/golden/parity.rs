@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use steadfast_format::parity::{
-    NextParity, ParityHeader, ParityManifest, ParityPlaces, ParityRecord, ParitySegment, ParityTile,
-    ParityTileStore, RecordKind,
+    NextParity, ParityHeader, ParityManifest, ParityPlaces, ParityRecord, ParityRepairMark, ParitySegment,
+    ParityTile, ParityTileStore, RecordKind,
 };
 use steadfast_format::{ParityStanding, PoolGuid, SegmentId};
 
@@ -67,6 +67,12 @@ fn parity_devices() {
         page.fixed(&ParityTileStore::LAYOUT, &bytes, "");
     });
     assert_eq!(ParityTileStore::decode(&bytes, check), Ok(store));
+    let mark = ParityRepairMark { pool: PoolGuid(0x0102), sequence: 0x0304 };
+    let bytes = mark.encode(check);
+    golden("parity_repair_mark", "Parity repair mark", &bytes, |page| {
+        page.fixed(&ParityRepairMark::LAYOUT, &bytes, "");
+    });
+    assert_eq!(ParityRepairMark::decode(&bytes, check), Ok(mark));
     let tile =
         ParityTile { tile: 7, pool: PoolGuid(0x0102), map: 1, generation: 9, cut: 4096, hash: [0x66; 32] };
     let bytes = tile.encode(check);

@@ -629,8 +629,8 @@ impl Devices {
         }
         {
             let code = reading(code);
-            // [por.16]
-            if code.is_pinned() {
+            // [por.16], [por.25]
+            if code.is_pinned() || code.owes_repair() {
                 return Ok(Some(PINNED));
             }
             let figures = code.figures();
@@ -684,7 +684,9 @@ impl Devices {
                 Ok(Some(PASS))
             }
             // It began a moment ago.
-            Err(steadfast_por::parity::Error::Recovering) => Ok(Some(PINNED)),
+            Err(steadfast_por::parity::Error::Recovering | steadfast_por::parity::Error::RecoveryOwed) => {
+                Ok(Some(PINNED))
+            }
             // It was removed while the step ran.
             Err(_) if self.parity().is_none_or(|now| !std::ptr::eq(&*now, parity)) => Ok(None),
             Err(error) => {
@@ -835,6 +837,15 @@ impl Devices {
     #[must_use]
     pub fn owes_rekey(&self) -> bool {
         self.code().is_ok_and(|(_, code)| reading(&code).owes_rekey())
+    }
+
+    /// True if a recovery was cut off, of this opening or a former one, and passes wait for the
+    /// next.
+    #[must_use]
+    pub fn owes_repair(&self) -> bool {
+        let Ok((_, code)) = self.code() else { return false };
+        let code = reading(&code);
+        code.owes_repair() || tile_store(&code).is_some_and(|tiles| tiles.status().owes_repair)
     }
 
     /// Makes the code anew, under another map, behind a recovery that has just ended: all stores

@@ -178,8 +178,15 @@ pub fn run(options: &Options) -> Result<String, String> {
     };
     let (done, stop) = (BTreeSet::new(), AtomicBool::new(false));
     stage("recover", &mut stages, || {
-        let mut search =
-            Search { env: &env, memory, done: &done, read: &read, stop: &stop, watch: &mut |_, _| () };
+        let mut search = Search {
+            env: &env,
+            memory,
+            done: &done,
+            read: &read,
+            mirrored: &|_| (),
+            stop: &stop,
+            watch: &mut |_, _| (),
+        };
         let outcome = device.snapshot().recover(&mut search).expect("it works");
         let code = &outcome.from_code;
         assert!(code.is_complete() && outcome.unsound.is_empty(), "{code:?}");
@@ -193,8 +200,15 @@ pub fn run(options: &Options) -> Result<String, String> {
         device.begin_rekey(&BTreeSet::new(), None, &*env.random).expect("there is room");
         device.pass().expect("it works");
         for _ in 0..REKEYED {
-            let mut search =
-                Search { env: &env, memory, done: &done, read: &read, stop: &stop, watch: &mut |_, _| () };
+            let mut search = Search {
+                env: &env,
+                memory,
+                done: &done,
+                read: &read,
+                mirrored: &|_| (),
+                stop: &stop,
+                watch: &mut |_, _| (),
+            };
             let made = device.snapshot().make_tiles(&mut search).expect("it works");
             let mut made = made.expect("there are more");
             while let Some(step) = device.begin_made(&mut made) {

@@ -74,7 +74,8 @@ pub fn rekey(
             }
         };
         let done = BTreeSet::new();
-        let search = &mut Search { env, memory, done: &done, read: &read, stop, watch };
+        let mirrored = |_| ();
+        let search = &mut Search { env, memory, done: &done, read: &read, mirrored: &mirrored, stop, watch };
         let Some(mut made) = snapshot.make_tiles(search)? else { break };
         rekey.rounds += 1;
         // The lock is free while tiles are stored, wherever they lie.

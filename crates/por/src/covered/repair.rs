@@ -48,10 +48,11 @@ pub(super) fn stores_of(stores: &[Arc<Covered>]) -> Stores {
 
 /// Reads all of these stores, recovers what is missing or wrong, and puts whole segments back under
 /// their names, with the bytes that they had. They must be all stores of one code: its tiles span
-/// them. Cells that do not come back are named, and their segments are left as they are. It takes
-/// `memory` bytes at most, as far as one tile and one segment let it, and ends soon after `stop` is
-/// true: what was put back by then stays. `watch` hears how many cells
-/// were looked at, of how many. Puts go on meanwhile; passes wait [por.16].
+/// them. Cells that do not come back are named, and their segments are left as they are. If it is
+/// cut off, and a store lacked objects of the journal, passes wait for the next one [por.25]. It
+/// takes `memory` bytes at most, as far as one tile and one segment let it, and ends soon after
+/// `stop` is true: what was put back by then stays. `watch` hears how many cells were looked at, of
+/// how many. Puts go on meanwhile; passes wait [por.16].
 ///
 /// # Errors
 /// The parity is damaged, a store does not take what came back, or it was stopped.
@@ -67,9 +68,12 @@ pub fn repair(
     let mut repair = Repair::default();
     let mut done = BTreeSet::new();
     let outcome = loop {
-        let snapshot = first.between_steps().snapshot();
+        let (snapshot, under_way) = {
+            let parity = first.between_steps();
+            (parity.snapshot(), under_way(&covers))
+        };
         let limits = (memory, stop);
-        match round(&snapshot, &covers, env, limits, &mut done, &mut repair, watch) {
+        match round((&snapshot, &under_way), &covers, env, limits, &mut done, &mut repair, watch) {
             Ok(true) => {}
             Ok(false) => break Ok(()),
             Err(error) => break Err(error),
@@ -77,6 +81,7 @@ pub fn repair(
     };
     // They wait on: their pass would empty the journal of what was not put back.
     outcome?;
+    first.between_steps().settle_repair();
     // Those that could not leave the code before can leave it now. They are on the list until they
     // have left: where one fails, the others come later.
     for (store, cover) in covers.values() {
@@ -90,9 +95,17 @@ pub fn repair(
     Ok(repair)
 }
 
+/// Segments whose put has not succeeded yet: that a store lacks them tells nothing.
+fn under_way(covers: &Stores) -> BTreeSet<(u16, SegmentId)> {
+    let of_store = |(store, (_, cover)): (&u16, &(_, Arc<Cover>))| -> Vec<(u16, SegmentId)> {
+        cover.state().under_way.keys().map(|segment| (*store, *segment)).collect()
+    };
+    covers.iter().flat_map(of_store).collect()
+}
+
 /// Recovers, and puts back as many segments as memory holds. True if there are more.
 fn round(
-    snapshot: &Snapshot,
+    (snapshot, under_way): (&Snapshot, &BTreeSet<(u16, SegmentId)>),
     covers: &Stores,
     env: &Env,
     (memory, stop): (u64, &AtomicBool),
@@ -106,7 +119,14 @@ fn round(
             bytes.clear();
         }
     };
-    let outcome = snapshot.recover(&mut Search { env, memory, done, read: &read, stop, watch })?;
+    // [por.25]
+    let mirrored = |segment: ParitySegment| {
+        let cover = covers.get(&segment.store).map(|(_, cover)| cover);
+        let cover = cover.filter(|_| !under_way.contains(&(segment.store, segment.segment)));
+        cover.into_iter().for_each(|cover| cover.parity_mut().owe_repair());
+    };
+    let search = &mut Search { env, memory, done, read: &read, mirrored: &mirrored, stop, watch };
+    let outcome = snapshot.recover(search)?;
     if done.is_empty() {
         repair.cells = snapshot.cells();
         repair.held = outcome.held;
@@ -207,9 +227,13 @@ fn put(
         bytes[usize::from(cell.id().index) * PAYLOAD..][..PAYLOAD].copy_from_slice(cell.payload());
     }
     bytes.truncate(segment.length as usize);
-    // The rest was read again: what is put back is what entered the code.
+    // The rest was read again: what is put back is what entered the code. Of a store that gives
+    // other bytes than before the journal may know better.
     if !snapshot.is_content(segment, &bytes)? {
-        return Ok(false);
+        let is_mirrored = snapshot.read_mirror(segment, &mut bytes)?;
+        if !is_mirrored || !snapshot.is_content(segment, &bytes)? {
+            return Ok(false);
+        }
     }
     let place = store.whole(segment.segment);
     if is_all {

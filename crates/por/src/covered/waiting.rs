@@ -1,7 +1,7 @@
 //! Objects that are to be deleted, and cannot leave the code yet.
 //!
 //! ```text
-//! to be deleted ─[no room, or a repair reads]→ ready ─[leaves the code]→ off the list
+//! to be deleted ─[no room, or for a repair]→ ready ─[leaves the code]→ off the list
 //!       └─[the store does not give it]→ unread ─[its turn, a while later]→ off the list
 //! ```
 //! An object that is missing, or has other bytes than entered the code, is on no list here: it is
@@ -104,7 +104,7 @@ impl Covered {
         let next = {
             let parity = cover.parity();
             let is_full = parity.journal_bytes() > parity.figures().journal_size / 2;
-            if parity.is_pinned() || is_full {
+            if parity.is_pinned() || parity.owes_repair() || is_full {
                 return Ok(false);
             }
             cover.state().waiting.next()

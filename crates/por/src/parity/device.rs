@@ -61,6 +61,8 @@ pub struct ParityDevice {
     pub(super) wish: Option<Wish>,
     /// A repair named lost cells, and the code was not made anew since.
     pub(super) owes_rekey: bool,
+    /// A recovery was cut off, and has not put back all that the journal has: passes wait.
+    pub(super) owes_repair: bool,
     /// The inner device of one whose tiles lie at a store.
     pub(super) is_inner: bool,
     /// Recoveries that stores saw, and that the header does not count yet.
@@ -288,6 +290,7 @@ impl ParityDevice {
             begun: None,
             wish: None,
             owes_rekey: false,
+            owes_repair: false,
             is_inner: false,
             recoveries: 0,
             released: Vec::new(),
@@ -305,6 +308,7 @@ impl ParityDevice {
         device.read_manifest()?;
         device.read_tiles()?;
         device.read_journal()?;
+        device.read_mark()?;
         // Records of a daemon that was killed may not be durable yet.
         device.now.source.flush(device.end)?;
         device.root = device.stored_root();

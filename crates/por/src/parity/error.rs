@@ -72,6 +72,9 @@ pub enum Error {
     /// Passes wait for a recovery, which reads the tiles.
     #[error("a recovery reads the parity; passes wait until it ends")]
     Recovering,
+    /// Passes wait for a recovery that goes on where one was cut off.
+    #[error("a recovery was cut off before all was put back; passes wait for the next one")]
+    RecoveryOwed,
     /// The store lacks cells that the code must take in when it is made anew.
     #[error("segment {} has cells that its store does not have any more: recover first", .0.segment)]
     Missing(ParitySegment),

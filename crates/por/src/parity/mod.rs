@@ -66,6 +66,11 @@
 //!     header of the next pass, and is no reason for one: what it did not put back may be in the
 //!     journal alone. A code under another map begins with none.
 //!     test: `recoveries_are_counted_until_the_code_is_made_anew`
+//! [por.25] While a recovery is owed, no step of a pass begins: the journal keeps the objects that
+//!     the recovery found in it and at no store. The mark is durable before the first object is put
+//!     back, and goes when a recovery has put back all that can come back. `begin_step`
+//!     tests: `the_journal_keeps_what_a_recovery_did_not_put_back`,
+//!     `a_crash_in_a_recovery_leaves_the_journal_its_records`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -97,6 +102,7 @@ mod figures;
 mod flusher;
 mod geometry;
 mod medium;
+mod owed;
 mod pass;
 mod queue;
 mod recovery;

@@ -109,8 +109,8 @@ impl ParityDevice {
     ///
     /// # Errors
     /// A tile or the journal is damaged, or the medium fails: the pass begins anew then, but for a
-    /// tile at a store ([`ParityDevice::end_step`]). A recovery reads, or another step is running:
-    /// it goes on later.
+    /// tile at a store ([`ParityDevice::end_step`]). A recovery reads or is owed, or a step is
+    /// running: it goes on later.
     pub fn pass_step(&mut self) -> Result<Option<Pass>> {
         let step = self.begin_step()?.ok_or(Error::StepRunning)?;
         self.end_step(step.run())
@@ -137,6 +137,10 @@ impl ParityDevice {
         }
         if self.is_pinned() {
             return Err(Error::Recovering);
+        }
+        // [por.25]
+        if self.owes_repair {
+            return Err(Error::RecoveryOwed);
         }
         let mut passing = self.passing.take().unwrap_or_else(|| self.begin_pass());
         let behind = [Which::Present, Which::Next].into_iter();

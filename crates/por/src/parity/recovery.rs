@@ -72,6 +72,8 @@ pub struct Search<'s> {
     /// Fills in a segment as its store has it: less, or nothing, if the store has no more. The
     /// buffer may hold anything before.
     pub read: &'s (dyn Fn(ParitySegment, &mut Vec<u8>) + Sync),
+    /// Hears of a segment of which the journal gave cells that its store has not, or has wrong.
+    pub mirrored: &'s (dyn Fn(ParitySegment) + Sync),
     /// True once the recovery is to end.
     pub stop: &'s AtomicBool,
     /// Hears how many cells were looked at, of how many.
@@ -316,6 +318,15 @@ impl Snapshot {
         Ok(cells.all(|((id, payload), tag)| self.now.source.keys.prove(id, payload, tag).is_some()))
     }
 
+    /// Reads the content of a segment from the journal. False if the journal does not have it.
+    ///
+    /// # Errors
+    /// The medium fails.
+    pub fn read_mirror(&self, segment: ParitySegment, out: &mut [u8]) -> Result<bool> {
+        let Some(&position) = self.now.mirror.get(&segment) else { return Ok(false) };
+        self.now.source.read_mirrored(position, out).map(|()| true)
+    }
+
     /// Reads every segment, and finds the cells that its store has not, or has wrong.
     ///
     /// # Errors
@@ -410,7 +421,7 @@ impl Round<'_, '_> {
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
         let turns = Turns::new(search.env.tasks.parallelism());
         let looked_at = Mutex::new((before, &mut *search.watch));
-        let read = search.read;
+        let (read, mirrored) = (search.read, search.mirrored);
         let works = works(self.segments, self.tiles.len(), readers);
         let draw = || {
             // Pages of a segment are asked of the system once, not for each segment.
@@ -425,10 +436,13 @@ impl Round<'_, '_> {
                         let turn = turns.take();
                         let done = self.take_out(*segment, &mut bytes);
                         drop(turn);
+                        if matches!(done, Ok(true)) {
+                            mirrored(*segment);
+                        }
                         let (count, watch) = &mut *locked(&looked_at);
                         *count += u64::from(segment.cells());
                         watch(*count, of);
-                        done
+                        done.map(drop)
                     }
                 };
                 if let Err(error) = done {
@@ -456,8 +470,9 @@ impl Round<'_, '_> {
         Ok(())
     }
 
-    /// Takes the cells of a segment out of the sums, and notes those that are missing.
-    fn take_out(&self, segment: ParitySegment, bytes: &mut Vec<u8>) -> Result<()> {
+    /// Takes the cells of a segment out of the sums, and notes those that are missing. True if the
+    /// journal gave some.
+    fn take_out(&self, segment: ParitySegment, bytes: &mut Vec<u8>) -> Result<bool> {
         let mut cells: Vec<(u16, Place)> = Vec::with_capacity(segment.cells().into());
         for id in ids(segment) {
             let place = self.now.code.map.place(id);
@@ -466,7 +481,7 @@ impl Round<'_, '_> {
             }
         }
         if cells.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let tags = self.now.stored_tags(segment)?;
         let mirrored = self.now.mirror.get(&segment).copied();
@@ -533,13 +548,14 @@ impl Round<'_, '_> {
             }
             sum.missing.extend(missing);
         }
+        let from_journal = counts.iter().any(|(_, count)| count.from_journal > 0);
         let all = &mut *locked(&self.counts);
         for (tile, count) in counts {
             all[tile].held += count.held;
             all[tile].from_journal += count.from_journal;
             all[tile].missing += count.missing;
         }
-        Ok(())
+        Ok(from_journal)
     }
 
     /// A cell as the journal has it.

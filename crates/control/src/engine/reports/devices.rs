@@ -30,6 +30,7 @@ fn parity_health(parity: &ParityStatus) -> Health {
     match &parity.trouble {
         Some(_) => Health::Unavail,
         None if parity.audit.is_some_and(|audit| audit.failed > 0) => Health::Degraded,
+        None if parity.owes_repair => Health::Degraded,
         None if parity.tiles.as_ref().is_some_and(TilesStatus::holds_up) => Health::Degraded,
         None => Health::Online,
     }
@@ -415,6 +416,7 @@ mod tests {
                 guid: 1,
                 trouble: None,
                 figures: Some(Figures { recoveries, next, ..figures }),
+                owes_repair: false,
                 uncovered: 0,
                 left_out: None,
                 held_back: 0,

@@ -363,6 +363,14 @@ fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
             format!("{} of {} samples of the audit of {when} were not held", audit.failed, audit.samples);
         Refusal::new(Code::AuditFailed, what).with("pool", name)
     });
+    let owed = parity.figures.as_ref().filter(|_| parity.owes_repair).map(|figures| {
+        let percent = 100 * figures.journal_used / figures.journal_size;
+        let what = format!(
+            "a recovery was cut off before all that was lost was put back; passes of the parity wait for the next one, \
+             and its journal is {percent} % full"
+        );
+        Refusal::new(Code::RecoveryOwed, what).with("pool", name)
+    });
     let stays = |what| Refusal::new(Code::ObjectsStay, what).with("pool", name);
     let held_back = Some(parity.held_back).filter(|count| *count > 0);
     let held_back = held_back.map(|count| {
@@ -373,7 +381,7 @@ fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
         stays(format!("objects that are to be deleted, and cannot be read first: {count} ({why})"))
     });
     let tiles = parity.tiles.iter().flat_map(|tiles| tiles_messages(name, tiles));
-    out.into_iter().chain(failed).chain(held_back).chain(unread).chain(tiles).collect()
+    out.into_iter().chain(failed).chain(owed).chain(held_back).chain(unread).chain(tiles).collect()
 }
 
 /// Problems of tiles at a store.

@@ -17,6 +17,8 @@ pub struct ParityStatus {
     pub trouble: Option<String>,
     /// Figures of the code, if it is in use.
     pub figures: Option<Figures>,
+    /// A recovery was cut off, and passes wait for the next one.
+    pub owes_repair: bool,
     /// Objects that the code does not cover (yet), or would not if the power failed now.
     pub uncovered: u64,
     /// Why the last one of them does not.
@@ -56,6 +58,7 @@ impl Devices {
             guid: parity.guid,
             trouble: trouble.or_else(|| failed.map(|_| "it could not be written".to_owned())),
             figures,
+            owes_repair: self.owes_repair(),
             uncovered,
             left_out: left_out.filter(|_| uncovered > 0),
             held_back,
