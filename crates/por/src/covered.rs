@@ -294,13 +294,20 @@ impl Covered {
         self.cover.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Deletes what left the code up to this pass, which is anchored. How many there were.
+    /// Deletes what left the code up to this pass, which is anchored, or was left out by a re-key.
+    /// How many there were.
     ///
     /// # Errors
     /// Of the store; what is left is deleted by a later call.
     pub fn anchored(&self, generation: u64) -> DeviceResult<usize> {
         let Some(cover) = self.covering() else { return Ok(0) };
-        let free = cover.parity().released(cover.store, generation);
+        // Another thread may have made the last pass of a re-key.
+        cover.let_go();
+        let free = {
+            let parity = &mut *cover.parity_mut();
+            parity.forget_left_out(cover.store, generation);
+            parity.released(cover.store, generation)
+        };
         let ids: Vec<SegmentId> = free.iter().map(|segment| segment.segment).collect();
         if !ids.is_empty() {
             self.inner_objects().delete_segments(&ids)?;
@@ -540,9 +547,10 @@ impl Covered {
     /// Takes a segment out of the code. False if the code does not have it, and it may go at once.
     fn leave(&self, cover: &Cover, segment: SegmentId, how: &Leaving<'_>) -> DeviceResult<(bool, Leave)> {
         let named: Vec<ParitySegment> = {
-            let parity = cover.parity_mut();
+            let mut parity = cover.parity_mut();
             let named: Vec<ParitySegment> = parity.named(segment, cover.store).collect();
             if named.is_empty() {
+                parity.release_left_out(segment, cover.store);
                 let mut state = cover.state();
                 state.adopting = state.adopting.filter(|adopting| *adopting != segment);
                 return Ok((parity.is_leaving(segment, cover.store), Leave::Done));

@@ -39,6 +39,14 @@ impl World {
         self.rekey_within(1 << 30, Some(lost), &AtomicBool::new(false))
     }
 
+    /// The same, told to end when all tiles are made.
+    pub(crate) fn rekeyed_but_the_last_pass(&self, lost: &[CellId]) -> Result<Rekey, Error> {
+        let stop = AtomicBool::new(false);
+        let watch = &mut |done, of| stop.store(done == of, Ordering::Relaxed);
+        let stores = &[Arc::clone(&self.covered)];
+        rekey(stores, Some(lost), None, &Env::seeded(8), 1 << 30, &stop, watch)
+    }
+
     /// The header as it lies on the device.
     fn header(&self) -> ParityHeader {
         let copies = [0, BLOCK as u64].map(|at| {

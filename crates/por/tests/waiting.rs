@@ -9,6 +9,7 @@ use steadfast_device::{Device, Operation};
 use steadfast_format::SegmentId;
 use steadfast_format::object_names::{self, parse_segment};
 use steadfast_por::PAYLOAD;
+use steadfast_por::parity::{Error, Stage};
 
 use crate::covered::{World, place};
 use crate::rekey::THREE;
@@ -144,4 +145,38 @@ fn one_that_waits_goes_with_what_a_re_key_leaves_out() {
     assert!(moody.has(71));
     moody.world.covered.anchored(generation).unwrap();
     assert!(!moody.has(71));
+}
+
+/// [por.13]: so it is where the re-key was told to end before its last pass, and somebody else
+/// makes that: for an object that waits, for one that is held back, and for one that is deleted
+/// before a root tells of the pass.
+#[test]
+fn whoever_makes_the_last_pass_of_a_re_key_lets_go_of_what_it_leaves_out() {
+    let moody = Moody::of(THREE, 45);
+    let Moody { world, .. } = &moody;
+    (1..=78).for_each(|id| _ = world.put(id, 100 * PAYLOAD));
+    world.pass();
+    (1..=69).for_each(|id| world.drop_object(id));
+    (70..=72).for_each(|id| world.tamper(id, |bytes| bytes[..50 * PAYLOAD].fill(3)));
+    moody.delete(&[70]);
+    assert_eq!(world.covered.held_back().len(), 1);
+    moody.give_all_but([71]);
+    assert_eq!((moody.delete(&[71]), moody.unread()), (1, 1));
+    let lost = world.repair().from_code.undetermined;
+    let of_lost: BTreeSet<u64> = lost.iter().map(|id| id.segment.0).collect();
+    assert!((70..=72).all(|id| of_lost.contains(&id)));
+    assert!(matches!(world.rekeyed_but_the_last_pass(&lost), Err(Error::Stopped)));
+    assert_eq!(world.parity.read().unwrap().rekey_stage(), Some(Stage::Complete));
+    let generation = world.pass().generation;
+    assert_eq!(world.parity.read().unwrap().rekey_stage(), None);
+    moody.give_all_but([]);
+    while world.covered.resume_delete().unwrap() {}
+    moody.delete(&[72]);
+    assert!(world.parity.read().unwrap().has_released());
+    world.covered.anchored(generation - 1).unwrap();
+    assert_eq!([70, 71, 72].map(|id| moody.has(id)), [true; 3], "no root tells of the pass");
+    world.covered.anchored(generation).unwrap();
+    assert_eq!([70, 71, 72].map(|id| moody.has(id)), [false; 3]);
+    assert!(world.covered.held_back().is_empty() && moody.unread() == 0);
+    assert!(!world.parity.read().unwrap().has_released());
 }

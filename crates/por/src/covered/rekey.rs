@@ -8,7 +8,7 @@ use steadfast_env::Env;
 use steadfast_format::SegmentId;
 use steadfast_format::parity::ParitySegment;
 
-use super::repair::{Stores, stores_of};
+use super::repair::stores_of;
 use super::{Cover, Covered, pass_step};
 use crate::cell::CellId;
 use crate::parity::{Error, ParityDevice, Search, Stage};
@@ -90,7 +90,7 @@ pub fn rekey(
     if !is_done(&first.parity(), before) {
         return Err(Error::GivenUp);
     }
-    let_go(&covers, &left_out);
+    covers.values().for_each(|(_, cover)| cover.let_go());
     rekey.left_out = left_out.iter().map(|segment| (segment.store, segment.segment)).collect();
     Ok(rekey)
 }
@@ -119,16 +119,18 @@ fn passes_while(
     Ok(())
 }
 
-/// Objects that were to be deleted, and stayed because cells of them are wrong or could not be
-/// read, may go: the code does not need them any more [por.13].
-fn let_go(covers: &Stores, left_out: &BTreeSet<ParitySegment>) {
-    for (_, cover) in covers.values() {
-        let parity = &mut *cover.parity_mut();
-        let state = &mut *cover.state();
-        parity.release(state.held_back.extract_if(.., |segment| left_out.contains(segment)));
-        let of_store = left_out.iter().filter(|segment| segment.store == cover.store).copied();
-        let is_free = |known: &ParitySegment| parity.named(known.segment, known.store).next().is_none();
-        let free: Vec<ParitySegment> = of_store.filter(is_free).collect();
-        parity.release(free.into_iter().filter(|known| state.waiting.remove(known.segment)));
+impl Cover {
+    /// Objects that were to be deleted, and stayed because cells of them are wrong or could not be
+    /// read, may go if a re-key left them out: the code does not need them any more [por.13].
+    pub(super) fn let_go(&self) {
+        let parity = &mut *self.parity_mut();
+        let state = &mut *self.state();
+        let mut is_left_out = |segment| parity.release_left_out(segment, self.store);
+        state.held_back.retain(|held| !is_left_out(held.segment));
+        for segment in state.waiting.all() {
+            if is_left_out(segment) {
+                state.waiting.remove(segment);
+            }
+        }
     }
 }

@@ -69,6 +69,8 @@ pub struct ParityDevice {
     pub(super) recoveries: u32,
     /// Segments that left the code, each with the pass that took it out.
     pub(super) released: Vec<(ParitySegment, u64)>,
+    /// Segments that a re-key left out, each with the pass that ended it.
+    pub(super) left_out: BTreeMap<ParitySegment, u64>,
     /// Root after the last pass.
     pub(super) root: [u8; 32],
     /// Position behind the last record, and its check.
@@ -294,6 +296,7 @@ impl ParityDevice {
             is_inner: false,
             recoveries: 0,
             released: Vec::new(),
+            left_out: BTreeMap::new(),
             root: [0; 32],
             end: header.journal_tail,
             last_check: header.journal_prev,
@@ -459,10 +462,10 @@ impl ParityDevice {
         self.released.iter().filter(is_free).map(|(segment, _)| *segment).collect()
     }
 
-    /// True if segments wait for the anchor of the pass that took them out.
+    /// True if segments wait for the anchor of the pass that took them out, or left them out.
     #[must_use]
     pub fn has_released(&self) -> bool {
-        !self.released.is_empty()
+        !self.released.is_empty() || !self.left_out.is_empty()
     }
 
     /// Bytes of segments that wait for the end of a pass.

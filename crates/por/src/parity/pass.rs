@@ -475,6 +475,7 @@ impl ParityDevice {
         if let Some(next) = next.take_if(|_| is_switch) {
             for segment in next.left_out.iter().filter(|segment| self.now.segments.contains(segment)) {
                 self.cells -= u64::from(segment.cells());
+                self.left_out.insert(*segment, self.header.sequence);
             }
             self.now.segments.retain(|segment| !next.left_out.contains(segment));
             self.now.code = next.code;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use steadfast_env::{Job, Random};
+use steadfast_format::SegmentId;
 use steadfast_format::parity::ParitySegment;
 
 use super::contents::{Code, Contents, Next};
@@ -183,11 +184,19 @@ impl ParityDevice {
         is_switch && self.now.next.as_ref().is_some_and(|next| next.left_out.contains(segment))
     }
 
-    /// These left the code without a pass that took their cells out: they may be deleted when the
-    /// last pass is anchored.
-    pub fn release(&mut self, segments: impl Iterator<Item = ParitySegment>) {
-        let generation = self.header.sequence;
-        self.released.extend(segments.map(|segment| (segment, generation)));
+    /// A segment that a re-key left out is to be deleted: it may be when the pass that ended the
+    /// re-key is anchored [por.13]. False if none left it out, or that pass is anchored.
+    pub(crate) fn release_left_out(&mut self, segment: SegmentId, store: u16) -> bool {
+        let of = |opening, length| ParitySegment { segment, store, opening, length };
+        let left_out: Vec<(ParitySegment, u64)> =
+            self.left_out.extract_if(of(0, 0)..=of(u32::MAX, u32::MAX), |_, _| true).collect();
+        self.released.extend(&left_out);
+        !left_out.is_empty()
+    }
+
+    /// The pass is anchored: what a re-key left out up to it may be deleted at once.
+    pub(crate) fn forget_left_out(&mut self, store: u16, generation: u64) {
+        self.left_out.retain(|segment, of| segment.store != store || *of > generation);
     }
 }
 
