@@ -591,6 +591,7 @@ impl Pool {
         self.zil.log_devices.read().iter().for_each(|log| log.release());
         self.devices.aux.spares.read().iter().for_each(|spare| spare.release());
         self.devices.aux.caches.read().iter().for_each(|cache| cache.release());
+        self.devices.release_parity();
     }
 
     fn settle(&self, state: Option<PoolState>) -> Result<()> {

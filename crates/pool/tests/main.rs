@@ -49,6 +49,7 @@ mod overwrites;
 mod owners;
 mod packed;
 mod packed_kinds;
+mod parity_media;
 mod quotas;
 mod raw;
 mod raw_clones;

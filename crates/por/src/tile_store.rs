@@ -48,14 +48,14 @@ const DELETE_AT_ONCE: usize = 1_000;
 /// more than a few requests each time.
 const SWEPT_MAX: usize = 4 * DELETE_AT_ONCE;
 
-/// Opens the store at an address.
+/// Way to open the store at an address.
 pub type OpenStore<'o> = &'o dyn Fn(&str) -> io::Result<Arc<dyn Store>>;
 
-/// Makes a parity device whose tiles lie at the store of an address. Former bytes of the medium
-/// are lost; nothing is asked of the store.
+/// Makes a parity device whose tiles lie at a store, which has this address. Former bytes of the
+/// medium are lost; nothing is asked of the store.
 ///
 /// # Errors
-/// The medium is too small, or fails; the store cannot be opened.
+/// The medium is too small, or fails.
 ///
 /// # Panics
 /// If the address is empty, or has more than 2,048 bytes.
@@ -63,11 +63,9 @@ pub fn create_at_store(
     medium: Box<dyn Medium>,
     creation: &Creation<'_>,
     address: &str,
-    stores: OpenStore<'_>,
+    store: Arc<dyn Store>,
     env: &Env,
 ) -> Result<ParityDevice> {
-    // Before anything of the medium is lost.
-    let store = opened(address, stores)?;
     let attach = |place: &ParityTileStore, inner, key| attached(place, Arc::clone(&store), inner, key, env);
     ParityDevice::create_away(medium, creation, address, &attach, &*env.random)
 }
@@ -85,7 +83,7 @@ pub fn open_parity(
     env: &Env,
 ) -> Result<ParityDevice> {
     let attach = |place: &ParityTileStore, inner, key| {
-        attached(place, opened(&place.address, stores)?, inner, key, env)
+        attached(place, open_store(&place.address, stores)?, inner, key, env)
     };
     ParityDevice::open_away(medium, pool, key, &attach, &*env.random)
 }
@@ -100,7 +98,11 @@ fn attached(
     Ok(Arc::new(TileStore::new(place, store, inner, key, env)?))
 }
 
-fn opened(address: &str, stores: OpenStore<'_>) -> Result<Arc<dyn Store>> {
+/// Opens the store at an address.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_store(address: &str, stores: OpenStore<'_>) -> Result<Arc<dyn Store>> {
     stores(address)
         .map_err(|error| Error::NoTileStore { address: address.to_owned(), reason: error.to_string() })
 }
@@ -132,7 +134,7 @@ impl TilesPlace {
     /// # Errors
     /// The store cannot be opened, or does not take it.
     pub fn delete_all(&self, stores: OpenStore<'_>) -> Result<()> {
-        let store = Below::new(opened(&self.address, stores)?, self.folder.clone());
+        let store = Below::new(open_store(&self.address, stores)?, self.folder.clone());
         let device = ObjectDevice::open_listed(Arc::new(store), &[], Some(u64::MAX >> 1), [0; 16]);
         let delete = |device: ObjectDevice| {
             let objects = device.objects().expect("a device of whole objects");

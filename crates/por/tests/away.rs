@@ -48,8 +48,8 @@ pub(crate) fn opened(medium: &False, store: &Shared, seed: u64) -> Result<Parity
 pub(crate) fn made(creation: &Creation<'_>, store: &Shared) -> (False, ParityDevice) {
     let bytes = Creation { is_away: true, ..*creation }.bytes();
     let medium = False::new(bytes);
-    let stores = |_: &str| Ok(Arc::clone(store));
-    let device = create_at_store(Box::new(medium.clone()), creation, ADDRESS, &stores, &Env::seeded(1));
+    let (boxed, store) = (Box::new(medium.clone()), Arc::clone(store));
+    let device = create_at_store(boxed, creation, ADDRESS, store, &Env::seeded(1));
     (medium, device.unwrap())
 }
 

@@ -8,6 +8,7 @@ mod lying;
 mod oracle;
 mod owed;
 mod recovery;
+mod rehearsal;
 mod rekey;
 mod samples;
 mod statistics;

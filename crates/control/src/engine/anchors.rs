@@ -7,6 +7,7 @@ use crate::engine::state::Engine;
 use crate::engine::{devices, refuse};
 use crate::refusal::{Code, Refusal};
 use crate::stores;
+use parking_lot::RwLock;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ impl Registers for Files {
             DeviceError::Busy { .. } => io::Error::other("it is in use"),
             other => io::Error::other(other),
         })?;
-        Ok(Box::new(ParityFile(Arc::new(file))))
+        Ok(Box::new(ParityFile::new(file)))
     }
 
     fn tiles(&self, address: &str) -> io::Result<Arc<dyn Store>> {
@@ -75,33 +76,50 @@ impl NewRegister {
     }
 }
 
-/// The file or disk of a parity device, which nobody else may use.
+/// The file or disk of a parity device, which nobody else may use until it is let go of.
 #[derive(Clone)]
-pub(super) struct ParityFile(Arc<ClaimedFile>);
+pub(super) struct ParityFile(Arc<RwLock<Option<ClaimedFile>>>);
+
+impl ParityFile {
+    fn new(file: ClaimedFile) -> ParityFile {
+        ParityFile(Arc::new(RwLock::new(Some(file))))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        let file = self.0.read();
+        let file = file.as_ref().ok_or_else(|| io::Error::other("it is not in use here any more"))?;
+        work(file.file())
+    }
+}
 
 impl ParityMedium for ParityFile {
     fn size(&self) -> io::Result<u64> {
-        ParityMedium::size(self.0.file())
+        self.with(ParityMedium::size)
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
-        ParityMedium::read(self.0.file(), at, out)
+        self.with(|file| ParityMedium::read(file, at, out))
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        ParityMedium::write(self.0.file(), at, bytes)
+        self.with(|file| ParityMedium::write(file, at, bytes))
     }
 
     fn flush(&self) -> io::Result<()> {
-        ParityMedium::flush(self.0.file())
+        self.with(ParityMedium::flush)
     }
 
     fn grow(&self, bytes: u64) -> io::Result<()> {
-        ParityMedium::grow(self.0.file(), bytes)
+        self.with(|file| ParityMedium::grow(file, bytes))
+    }
+
+    fn release(&self) {
+        // Waits for the transfers under way.
+        *self.0.write() = None;
     }
 
     fn missing_for(&self, bytes: u64) -> u64 {
-        ParityMedium::missing_for(self.0.file(), bytes)
+        self.with(|file| Ok(ParityMedium::missing_for(file, bytes))).unwrap_or(bytes)
     }
 }
 
@@ -152,7 +170,7 @@ impl Engine {
             error => self.name_user(named, refuse::device(&error)),
         })?;
         devices::check_vacant(named, force)?;
-        Ok(Some((path, ParityFile(Arc::new(file)))))
+        Ok(Some((path, ParityFile::new(file))))
     }
 
     /// Takes a register away that a command made for a pool, which is none any more, if that is

@@ -19,10 +19,12 @@
 
 mod audit;
 mod deletes;
+mod medium;
 mod status;
 mod tiles;
 
 pub use audit::{Agent, AskAgent, NoSum};
+pub(crate) use medium::{check_parity, rehearse};
 pub use status::ParityStatus;
 
 use crate::core::error::{Error, Result};
@@ -31,6 +33,7 @@ use crate::core::ranked::{RankedMutex, rank};
 use crate::core::state::Sealing;
 use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
+use medium::blank_labels;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -40,12 +43,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use steadfast_crypto::Key;
 use steadfast_env::Env;
-use steadfast_format::medium::{CONFIG_OFFSET, DEVICE_SIZE_MIN, LABELS, label_offset};
 use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, MetaKey, ParityStanding, PoolGuid, SegmentId,
 };
 use steadfast_por::parity::{Creation, Medium, ParityDevice, Pass, Standing, Step, StepResult};
-use steadfast_por::tile_store::{create_at_store, mend, open_parity};
+use steadfast_por::tile_store::{create_at_store, mend, open_parity, open_store};
 use steadfast_por::{CellId, Covered, OpenStore, PAYLOAD, SharedParity, TilesPlace, tile_store};
 
 /// Name of the feature.
@@ -285,6 +287,11 @@ pub(crate) fn find(
     Some(opened)
 }
 
+/// Lets go of a code that is not used any more, and of its device.
+pub(crate) fn close(code: &SharedParity) {
+    writing(code).close();
+}
+
 /// Lets a code cover stores.
 pub(crate) fn cover(leaves: &[Arc<Leaf>], code: &SharedParity) {
     for leaf in leaves {
@@ -307,6 +314,14 @@ pub(crate) fn key_of(pool: PoolGuid, sealing: &Sealing) -> Key {
 impl Devices {
     pub(crate) fn parity(&self) -> Option<Arc<Parity>> {
         self.aux.parity.read().clone()
+    }
+
+    /// Lets go of the parity device: nobody works on it any more. A thread that still answers a
+    /// request may hold it for a moment; it is no reason to keep others away.
+    pub(crate) fn release_parity(&self) {
+        let parity = self.parity();
+        let code = parity.as_ref().and_then(|parity| parity.code.as_ref().ok());
+        code.into_iter().for_each(close);
     }
 
     fn listed_parity(&self) -> Option<AuxConfig> {
@@ -337,7 +352,8 @@ impl Devices {
         let anchored = self.core.anchor().map_or(0, |anchor| anchor.parity_generation());
         let code = code.and_then(|code| {
             let standing = reading(&code).standing();
-            check_standing(standing, recorded.unwrap_or_default(), anchored).map(|()| code)
+            let checked = check_standing(standing, recorded.unwrap_or_default(), anchored);
+            checked.inspect_err(|_| close(&code)).map(|()| code)
         });
         if let Err(reason) = &code {
             self.stores().iter().for_each(|(_, store)| store.uncover());
@@ -403,6 +419,13 @@ impl Devices {
             path: path.to_owned(),
             reason: error.to_string(),
         };
+        let failed =
+            |source| Error::Parity { pool: pool.clone(), path: path.to_owned(), source: Box::new(source) };
+        // All that may fail comes before the first byte that is lost.
+        let tiles =
+            wish.tiles.map(|(address, stores)| open_store(address, stores).map(|store| (address, store)));
+        let tiles = tiles.transpose().map_err(failed)?;
+        rehearse(&*medium, &creation).map_err(failed)?;
         if force {
             blank_labels(&*medium).map_err(unusable)?;
         }
@@ -410,12 +433,11 @@ impl Devices {
         let key = self.core.sealing.as_ref().map(|sealing| key_of(guid, sealing));
         let creation = Creation { key: key.as_ref(), ..creation };
         let random = &*self.core.env.random;
-        let code = match wish.tiles {
+        let code = match tiles {
             None => ParityDevice::create(medium, &creation, random),
-            Some((address, stores)) => create_at_store(medium, &creation, address, stores, &self.core.env),
+            Some((address, store)) => create_at_store(medium, &creation, address, store, &self.core.env),
         };
-        let code =
-            code.map_err(|source| Error::Parity { pool, path: path.to_owned(), source: Box::new(source) })?;
+        let code = code.map_err(failed)?;
         let aux = AuxConfig::new(AuxClass::Parity, random.nonzero_u64(), path.to_owned());
         {
             let _turn = self.core.sync_turn.lock();
@@ -493,7 +515,7 @@ impl Devices {
                 Err(reason) => Some(TilesLeft { place: None, reason }),
             });
         };
-        writing(&code).close();
+        close(&code);
         let bodies = tile_store(&idle(&code));
         Ok(bodies.and_then(|bodies| {
             let reason = bodies.delete_all().err()?;
@@ -949,27 +971,4 @@ pub(crate) fn plan(
         let needed = (content.max(with_part) + 2 * PAYLOAD as u64).next_multiple_of(PAYLOAD as u64);
         Error::ParitySmall { path: path.to_owned(), bytes, needed }
     })
-}
-
-/// Blanks the labels of a pool that a medium carries. It becomes a parity device, and an import
-/// that found them would write there.
-fn blank_labels(medium: &dyn Medium) -> io::Result<()> {
-    let size = medium.size()?;
-    if size < DEVICE_SIZE_MIN {
-        return Ok(());
-    }
-    (0..LABELS).map(|copy| label_offset(copy, size) + CONFIG_OFFSET).try_for_each(|at| {
-        let mut label = [0; 512];
-        // A hole of a sparse file stays one: the disk below it may be full.
-        let is_hole = medium.read(at, &mut label).is_ok() && label == [0; 512];
-        if is_hole { Ok(()) } else { medium.write(at, &[0; 512]) }
-    })
-}
-
-/// Refuses a medium that holds a code already, unless `force`.
-pub(crate) fn check_parity(path: &str, medium: &dyn Medium, force: bool) -> Result<()> {
-    if !force && ParityDevice::is_one(medium) {
-        return Err(Error::ParityForeign { path: path.to_owned() });
-    }
-    Ok(())
 }

@@ -490,8 +490,8 @@ pub fn check_new_parity(
     parity::check_parity(path, medium, force)
 }
 
-/// Writes a parity device over with itself that a new pool of these groups is to have, where it is
-/// written first: it fails before the pool's first change, which `force` may pay for with an older
+/// Writes a parity device over with itself that a new pool of these groups is to have, at each of
+/// its places: it fails before the pool's first change, which `force` may pay for with an older
 /// pool.
 pub fn rehearse_new_parity(
     name: &str,
@@ -500,7 +500,7 @@ pub fn rehearse_new_parity(
     (path, medium): (&str, &dyn Medium),
 ) -> Result<()> {
     let creation = parity::plan((name, PoolGuid(1)), slot_size_of(groups), 0, wish, path, medium)?;
-    ParityDevice::rehearse(medium, &creation).map_err(|source| {
+    parity::rehearse(medium, &creation).map_err(|source| {
         let (pool, path) = (name.to_owned(), path.to_owned());
         Error::Parity { pool, path, source: Box::new(source) }
     })

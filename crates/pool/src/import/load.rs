@@ -2,7 +2,7 @@
 //! first commit.
 
 use crate::devices::l2arc;
-use crate::devices::parity::FoundParity;
+use crate::devices::parity::{self, FoundParity};
 use crate::devices::spares;
 use crate::import::root::{Found, Rooted, Unlocked};
 use std::sync::Arc;
@@ -75,6 +75,7 @@ impl Pool {
             notice.clone_from(&rooted.choice.notice);
             rooted.load()?.go_live(None)
         });
+        let claimed = parity.clone();
         let imported = match (imported, parity) {
             // A store has lost what leads to the pool's content: it comes back first.
             (Err(error), Some(Ok(code))) if error.is_of_content() => Found::new(env, again, spec)
@@ -97,6 +98,7 @@ impl Pool {
             // A thread that read ahead for it may hold the devices for a moment; they are free for
             // anyone all the same.
             devices.iter().for_each(|device| device.release());
+            claimed.iter().flatten().for_each(parity::close);
         }
         imported
     }

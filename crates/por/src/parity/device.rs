@@ -325,9 +325,10 @@ impl ParityDevice {
         self.now.source.bodies.as_ref()
     }
 
-    /// Accepts nothing more: the pool has given the device up.
+    /// Accepts nothing more, and lets go of the medium: the pool has given the device up.
     pub fn close(&mut self) {
         self.has_failed = true;
+        self.now.source.medium.release();
     }
 
     /// Keys of the tags.

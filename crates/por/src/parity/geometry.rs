@@ -1,5 +1,7 @@
 //! Places on a parity device. docs/format/parity.md.
 
+use std::collections::BTreeSet;
+
 use steadfast_format::parity::{NextParity, ParityHeader, ParityManifest, ParityPlaces, ParitySegment};
 
 use crate::cell::{PAYLOAD, TAG};
@@ -141,6 +143,15 @@ impl Geometry {
     /// Where the inner device begins.
     pub fn inner(&self) -> u64 {
         self.tags(self.tag_units())
+    }
+
+    /// The first and the last block of each part.
+    pub fn edges(&self) -> BTreeSet<u64> {
+        let parts = [0, BLOCK, Self::TILE_STORE, self.manifest(1), self.manifest(2), self.journal()];
+        let begin = parts.into_iter().chain([self.first().at, self.tags(0), self.inner(), self.size()]);
+        let begin: BTreeSet<u64> = begin.collect();
+        let last = begin.iter().filter_map(|begin| begin.checked_sub(BLOCK)).collect::<Vec<u64>>();
+        begin.into_iter().filter(|begin| *begin < self.size()).chain(last).collect()
     }
 
     /// Where a code of so many tiles goes while another one is there: before the tags if there is

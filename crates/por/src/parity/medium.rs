@@ -40,6 +40,9 @@ pub trait Medium: Send + Sync {
     /// It cannot grow; then it is as long as before.
     fn grow(&self, bytes: u64) -> io::Result<()>;
 
+    /// Lets go of it, so that others may use it. Later calls fail.
+    fn release(&self) {}
+
     /// Bytes of room that it lacks to be so many bytes, more than it has, as far as the system
     /// tells.
     fn missing_for(&self, bytes: u64) -> u64 {

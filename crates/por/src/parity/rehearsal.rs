@@ -3,28 +3,29 @@
 use super::creation::{Creation, inner_creation};
 use super::device::{ParityDevice, flush, read, read_header, write};
 use super::error::Result;
-use super::geometry::{BLOCK, Geometry};
+use super::geometry::BLOCK;
 use super::medium::Medium;
 use steadfast_format::PoolGuid;
-use steadfast_format::parity::ParityManifest;
 
 impl ParityDevice {
-    /// Writes the bytes of a medium, where a device that is made there is written first, over with
-    /// themselves. A medium that lacks the room, or fails, is found out while nothing is lost.
+    /// Writes blocks of a medium over with themselves: the first and the last one of each part of a
+    /// device that is made there, and `others`. A medium that lacks the room, or is shorter than it
+    /// says, or fails, is found out while nothing is lost.
     ///
     /// # Errors
     /// The medium fails.
-    pub fn rehearse(medium: &dyn Medium, creation: &Creation<'_>) -> Result<()> {
-        let begin = |geometry: &Geometry| geometry.manifest(1) + ParityManifest::size(0, 0) as u64;
+    pub fn rehearse(medium: &dyn Medium, creation: &Creation<'_>, others: &[u64]) -> Result<()> {
         let geometry = creation.geometry();
-        let inner = creation.is_away.then(|| {
+        let mut places = geometry.edges();
+        if creation.is_away {
             let inner = inner_creation(creation.pool, creation.tiles(), None).geometry();
-            (geometry.inner(), begin(&inner))
-        });
-        for (at, length) in [(0, begin(&geometry))].into_iter().chain(inner) {
-            let mut bytes = vec![0; usize::try_from(length).expect("a few blocks")];
-            read(medium, at, &mut bytes)?;
-            write(medium, at, &bytes)?;
+            places.extend(inner.edges().into_iter().map(|place| geometry.inner() + place));
+        }
+        places.extend(others.iter().map(|place| place - place % BLOCK));
+        for at in places {
+            let mut block = vec![0; BLOCK as usize];
+            read(medium, at, &mut block)?;
+            write(medium, at, &block)?;
         }
         flush(medium)
     }

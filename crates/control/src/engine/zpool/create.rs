@@ -20,8 +20,8 @@ use crate::stores;
 use std::path::PathBuf;
 use steadfast_format::Feature;
 use steadfast_pool::{
-    AuxHandles, CreateSpec, ImportSpec, LOSS_PPM, NewName, OpenStore, ParityWish, Pool, blank_parity,
-    check_new_parity, rehearse_new_parity,
+    AuxHandles, CreateSpec, ImportSpec, LOSS_PPM, NewName, OpenStore, ParityMedium, ParityWish, Pool,
+    blank_parity, check_new_parity, rehearse_new_parity,
 };
 use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
 
@@ -149,7 +149,7 @@ impl Verb for PoolCreate {
         if let Some((path, file)) = parity {
             let (devices, medium) = (pool.devices(), Box::new(file.clone()));
             if let Err(error) = devices.add_parity_for(wish, &path, medium, self.force, false) {
-                return Err(self.taken_back(engine, &pool, refuse::pool(error), (&file, register)));
+                return Err(self.taken_back(engine, &pool, refuse::pool(error), (&path, &file, register)));
             }
         }
         if self.temporary_name.is_some() {
@@ -186,7 +186,7 @@ impl PoolCreate {
         engine: &Engine,
         pool: &Pool,
         refusal: Refusal,
-        (parity, register): (&ParityFile, Option<NewRegister>),
+        (path, parity, register): (&str, &ParityFile, Option<NewRegister>),
     ) -> Refusal {
         if let Err(error) = pool.take_back() {
             let with = if pool.state().parity.is_some() { "with" } else { "without" };
@@ -197,7 +197,10 @@ impl PoolCreate {
             ));
         }
         // Where that fails the next command is refused, and says what for.
-        let _ = blank_parity(parity, pool.guid());
+        // The pool may have let go of it.
+        parity.release();
+        let registers = engine.anchor_wish(None).registers.expect("those of this host");
+        let _ = registers.parity(path).and_then(|parity| blank_parity(&*parity, pool.guid()));
         engine.forget_register(register, pool.guid());
         told(
             refusal,
