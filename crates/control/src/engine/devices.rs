@@ -96,7 +96,11 @@ const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (54, b"FAT16   ", "a FAT file system"),
     (510, &[0x55, 0xaa], "a boot sector or partition table"),
     (536, b"LVM2 001", "an LVM physical volume"),
+    // One of the two copies of its header may be blank.
+    (0, b"SFparity", PARITY),
+    (4096, b"SFparity", PARITY),
 ];
+const PARITY: &str = "the parity of a pool";
 
 /// Foreign contents of a device that a new pool would destroy. The room `pool` detects pools.
 pub(super) fn contents(path: &Path) -> Option<&'static str> {
@@ -115,9 +119,10 @@ pub(super) fn check_contents(path: &Path, force: bool) -> Result<(), Refusal> {
     Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()))
 }
 
-/// Refuses a file or disk that holds foreign contents or carries a pool, unless `force`.
+/// Refuses a file or disk that holds foreign contents or carries a pool, unless `force`. A parity
+/// device is the pool's to refuse.
 pub(super) fn check_vacant(path: &Path, force: bool) -> Result<(), Refusal> {
-    check_contents(path, force)?;
+    check_contents(path, force || contents(path) == Some(PARITY))?;
     match FileDevice::open(path, &OpenOptions::PEEK) {
         Ok(device) => {
             let handle = DeviceHandle { path: path.display().to_string(), device: Arc::new(device) };

@@ -108,6 +108,43 @@ fn a_parity_device_holds_nothing_that_it_would_write_over() {
     assert!(std::fs::read_dir(folder).unwrap().next().is_some());
 }
 
+/// The parity device of a pool that is exported, and one whose pool is gone, is no other pool's
+/// device by mistake: not at once, when a part of its header is blank still, and not later.
+#[test]
+fn a_parity_device_becomes_no_other_device_by_mistake() {
+    let house = House::new("parity-taken");
+    tank(&house);
+    let image = house.image("parity.img");
+    Wish::of(&image).add(&house, false).unwrap();
+    house.export("tank", false).unwrap();
+    let create = |class, device: &Path, force| {
+        let mut request = house.create_request("other", "other.img");
+        match class {
+            VdevClass::Main => request.vdevs = vec![one(class, device)],
+            _ => request.vdevs.push(one(class, device)),
+        }
+        house.create_pool(PoolCreate { force, dry_run: force, ..request })
+    };
+    // Each copy of the header by itself.
+    let bytes = std::fs::read(&image).unwrap();
+    let blank = [0; 4096];
+    for at in [0, 4096] {
+        let header =
+            [&bytes[..4096], &bytes[4096..8192]].into_iter().find(|copy| copy.starts_with(b"SFparity"));
+        let file = File::options().write(true).open(&image).unwrap();
+        file.write_all_at(header.expect("one of them"), at).unwrap();
+        file.write_all_at(&blank, 4096 - at).unwrap();
+        for class in [VdevClass::Main, VdevClass::Log, VdevClass::Cache, VdevClass::Spare] {
+            let refused = create(class, &image, false).unwrap_err();
+            assert_eq!(refused.code, Code::VdevForeign, "{refused:?}");
+            assert!(refused.what.contains("holds the parity of a pool"), "{refused:?}");
+            create(class, &image, true).unwrap();
+        }
+        // Of another parity device the pool tells.
+        assert_eq!(Wish::of(&image).create(&house, true).unwrap_err().code, Code::ParityForeign);
+    }
+}
+
 /// One file is not two devices of a command, whatever its paths, not even with -f.
 #[test]
 fn a_parity_device_is_no_other_device_of_its_command() {
