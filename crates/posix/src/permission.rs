@@ -11,6 +11,7 @@
 //! take a right away in between, as with an open file; nobody gains one.
 
 use steadfast_dataset::{Inode, InodeRecord};
+use steadfast_format::InodeId;
 
 use crate::acl::Acl;
 use crate::attributes::{SetAttr, SetTime};
@@ -139,6 +140,10 @@ impl FileSystem {
         want_directory: bool,
     ) -> Result<u64> {
         self.check_add(who, directory)?;
+        // Brought before the operation, which reads nothing and would have to begin again.
+        if let Some((_, entry)) = self.find(InodeId(directory), name)? {
+            _ = self.inode(entry.inode.0);
+        }
         self.remove(directory, name, want_directory, |above, record| check_sticky(who, above, record))
     }
 

@@ -7,8 +7,8 @@ use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_posix::{
-    AclKind, Atime, Caller, Errno, Fallocate, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, S_IFCHR,
-    S_ISGID, SetAttr, SetTime, Time,
+    AclKind, Atime, Caller, Errno, Fallocate, Identity, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT,
+    S_IFCHR, S_ISGID, SetAttr, SetTime, Time,
 };
 
 fn world(recordsize: u32) -> World {
@@ -609,4 +609,21 @@ fn what_is_forgotten_by_number_is_forgotten_once() {
     world.fs.forget(other, 1);
     assert_eq!(world.blocks.reads(), before, "nothing is read to be forgotten");
     assert!(world.fs.lookup(1, b"g").is_ok());
+}
+
+#[test]
+fn a_cold_removal_for_a_client_begins_one_operation() {
+    let mut world = world(4096);
+    // Names and inodes fill leaves of their own.
+    (0..1_000).for_each(|n| _ = world.file(&format!("f{n}")));
+    world.commit();
+    world.reopen();
+    world.nodes.clear();
+    let client = Identity { uid: 0, gid: 0, groups: &[] };
+    // A second one is refused.
+    world.space.set(Some(1));
+    world.fs.remove_for(&client, 1, b"f900", false).expect("removed");
+    assert!(!world.space.refused());
+    world.space.set(None);
+    world.check();
 }
