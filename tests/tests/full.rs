@@ -4,7 +4,7 @@
 use steadfast_tests::{Host, is_root, no_fuse, skip};
 
 /// Four writers fill `t` until each was told that there is no room, and count what they were
-/// promised.
+/// promised. None is told of no room by `fsync`.
 const FILL: &str = r#"
 import errno, hashlib, os, sys
 at = sys.argv[1]
@@ -28,6 +28,7 @@ def stream(name, size, sync):
             done += os.pwrite(f, block[done:], n * size + done)
         if sync and n % 16 == 0: os.fsync(f)
     until_full(write)
+    os.fsync(f)
 def small(name):
     os.makedirs(f'{at}/{name}', exist_ok=True)
     def make(n):
@@ -37,6 +38,7 @@ def small(name):
 def pages(name):
     f = os.open(f'{at}/{name}', os.O_RDWR | os.O_CREAT, 0o644)
     until_full(lambda n: os.pwrite(f, os.urandom(4096), (n * 2654435761 % (1 << 18)) << 12))
+    os.fsync(f)
 jobs = [lambda: stream('large', 1 << 20, False), lambda: stream('synced', 12_345, True), lambda: small('files'), lambda: pages('sparse')]
 children = []
 for job in jobs:
@@ -82,9 +84,7 @@ os.close(f)
 
 /// Nothing is stuck at full, `df` tells what is so, and whatever was promised is there after the
 /// next import.
-#[test]
-fn a_pool_filled_by_many_writers_goes_on() {
-    let test = "filled by many writers";
+fn filled_by_many_writers(test: &str, create: &str) {
     if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "mounting takes root".into())) {
         return skip(test, &why);
     }
@@ -92,7 +92,8 @@ fn a_pool_filled_by_many_writers_goes_on() {
     host.image("tank.img", 192 << 20);
     std::fs::write(host.at("fill.py"), FILL).expect("a file");
     std::fs::write(host.at("at_full.py"), AT_FULL).expect("a file");
-    host.shell("zpool create -O compression=off -m $PWD/t tank $PWD/tank.img; zpool sync").ok();
+    host.shell(&format!("zpool create {create} -O compression=off -m $PWD/t tank $PWD/tank.img; zpool sync"))
+        .ok();
     let df = || -> (i64, i64, i64) {
         let said = host.shell("df --output=size,used,avail -B1 t | tail -1").ok().out;
         let mut numbers = said.split_whitespace().map(|word| word.parse().expect("a number"));
@@ -132,6 +133,16 @@ fn a_pool_filled_by_many_writers_goes_on() {
     assert!(available > size * 9 / 10, "{available} of {size} bytes are free");
     host.shell("dd if=/dev/urandom of=t/last bs=1M count=64 conv=fsync status=none; zpool export tank").ok();
     host.run("inspect check {}/tank.img").ok();
+}
+
+#[test]
+fn a_pool_filled_by_many_writers_goes_on() {
+    filled_by_many_writers("filled by many writers", "-O writeback_cache=off");
+}
+
+#[test]
+fn a_pool_filled_by_many_writers_whose_writes_are_collected_goes_on() {
+    filled_by_many_writers("filled by many writers, collected", "-O writeback_cache=on");
 }
 
 /// A dataset that could not be mounted for want of room is refused as in ZFS, and not made.

@@ -7,6 +7,7 @@ use crate::dataset::Dataset;
 use crate::extents::extent_key;
 use crate::inode::{Inode, InodeState};
 use crate::layer::Shared;
+use crate::owner_rows::{WriteClaim, WriteTerms};
 use crate::owners::owned_by;
 use crate::record::{Grain, Packed, Terms, index, len, pieces, record_space};
 use crate::{BlockBytes, BlockPart, Error, Result, overlaid};
@@ -382,7 +383,33 @@ impl Dataset {
         self.begin_write_as(AdmitKind::Write, inode, offset, bytes)
     }
 
-    /// The same of another kind.
+    /// How a file's content is counted that comes later, and its size.
+    pub fn write_terms(&self, inode: &Inode) -> (WriteTerms, u64) {
+        let (record_size, size) = self.record_size_and_size(inode);
+        (WriteTerms { record_size, grain: self.grain() }, size)
+    }
+
+    /// Would writes be admitted that take as much together? Waits as a write would, and changes
+    /// nothing. Their memory is not asked for: they need not come at once, and may be more than all
+    /// of it.
+    pub fn may_write(&self, inode: &Inode, claim: WriteClaim) -> Result<()> {
+        let space = claim.space.saturating_add(METADATA_SPACE);
+        let cost = Cost { memory: 0, space, blocks: claim.records + 1 };
+        self.txgs.begin_for(self.account_of(inode), AdmitKind::Write, cost)?.settle(Cost::default());
+        Ok(())
+    }
+
+    fn record_size_and_size(&self, inode: &Inode) -> (u64, u64) {
+        let state = inode.state.lock();
+        let record_size = if state.record_is_final() {
+            state.record_size()
+        } else {
+            u64::from(self.settings.read().recordsize)
+        };
+        (record_size, state.record.size)
+    }
+
+    /// Begins an operation of a kind that writes `bytes` at `offset` of `inode`.
     pub fn begin_write_as(
         &self,
         kind: AdmitKind,
@@ -390,41 +417,14 @@ impl Dataset {
         offset: u64,
         bytes: u64,
     ) -> Result<Operation<'_>> {
-        self.begin_content(kind, inode, offset, bytes, bytes + 4096)
-    }
-
-    /// Would so many bytes more at the end of a file be admitted? Waits as a write would, and
-    /// changes nothing. Their memory is not asked for: they need not come at once, and may be more
-    /// than all of it.
-    pub fn may_write(&self, inode: &Inode, bytes: u64) -> Result<()> {
-        let size = inode.state.lock().record.size;
-        self.begin_content(AdmitKind::Write, inode, size, bytes, 0)?.settle(Cost::default());
-        Ok(())
-    }
-
-    fn begin_content(
-        &self,
-        kind: AdmitKind,
-        inode: &Inode,
-        offset: u64,
-        bytes: u64,
-        memory: u64,
-    ) -> Result<Operation<'_>> {
-        let (record_size, size) = {
-            let state = inode.state.lock();
-            let record_size = if state.record_is_final() {
-                state.record_size()
-            } else {
-                u64::from(self.settings.read().recordsize)
-            };
-            (record_size, state.record.size)
-        };
+        let (record_size, size) = self.record_size_and_size(inode);
         let end = offset + bytes;
         let records = end.div_ceil(record_size) - offset / record_size;
         let grain = self.grain();
         // The worst case: every record is rewritten whole. `write` settles for what it was.
         let whole = records * record_space(grain, record_size);
         // Each record's extent, and the inode.
+        let memory = bytes + 4096;
         let cost = |content| Cost { memory, space: content + METADATA_SPACE, blocks: records + 1 };
         let begin = |content| self.txgs.begin_for(self.account_of(inode), kind, cost(content));
         match begin(whole) {

@@ -112,7 +112,7 @@ pub use inode::{Inode, InodeState};
 pub use inode_cache::{InodeRoom, InodesInMemory};
 pub use journal::{Answer, Durable, Journal, JournalMode};
 pub use memory::{MemoryBlocks, MemoryImage};
-pub use owner_rows::WriteRoom;
+pub use owner_rows::{WriteClaim, WriteRoom, WriteTerms};
 pub use owners::OwnerQuota;
 pub use plan::OverlayCounts;
 pub use problem::Problem;

@@ -12,9 +12,11 @@ use steadfast_format::{BlockPointer, DatasetRow, InodeId, Owner, OwnerRow, Txg};
 use steadfast_tree::{Change, Options, Tree};
 use steadfast_txg::Account;
 
+use crate::cost::ITEM_SPACE;
 use crate::dataset::Dataset;
 use crate::inode::{Inode, InodeState};
 use crate::owners::{Entry, OwnedBy, OwnerAccount, OwnerQuota, Stage, both, owned_by, slot};
+use crate::record::{Grain, record_space};
 use crate::{Error, Result};
 
 /// Room for writes to a dataset.
@@ -24,6 +26,42 @@ pub struct WriteRoom {
     pub bytes: u64,
     /// Bytes of each user and group that has a quota.
     pub owners: Vec<(Owner, u64)>,
+}
+
+/// How content of a file is counted that comes later.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteTerms {
+    pub(crate) record_size: u64,
+    pub(crate) grain: Grain,
+}
+
+impl WriteTerms {
+    /// Terms of a file without copies or encryption.
+    #[must_use]
+    pub fn flat(record_size: u64) -> WriteTerms {
+        WriteTerms { record_size, grain: Grain { unit: 4096, sealed: false, copies: 1 } }
+    }
+
+    /// Bytes of a record.
+    #[must_use]
+    pub fn record_size(&self) -> u64 {
+        self.record_size
+    }
+
+    /// Bytes that a record of this length takes at worst, with its place in the tree.
+    #[must_use]
+    pub fn space(&self, length: u64) -> u64 {
+        record_space(self.grain, length) + ITEM_SPACE
+    }
+}
+
+/// The cost of writes at worst, when they come.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct WriteClaim {
+    /// Bytes.
+    pub space: u64,
+    /// Records that change.
+    pub records: u64,
 }
 
 impl Dataset {

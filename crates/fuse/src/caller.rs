@@ -10,12 +10,16 @@ use std::time::Duration;
 /// Purpose of a request that asks for the attributes of an open file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Intent {
-    /// It will write so many bytes; `None` if that is not known.
-    Write(Option<u64>),
+    /// It will write.
+    Write {
+        /// Where; `None` if that is not known, as at the end of a file.
+        offset: Option<u64>,
+        /// How much; `None` if that is not known.
+        bytes: Option<u64>,
+    },
     /// It writes nothing: a read, a seek.
     Read,
-    /// The call does not tell: several requests at once (io_uring, AIO), or a caller that cannot be
-    /// seen from here.
+    /// Nobody tells: a caller that cannot be seen from here.
     Unknown,
 }
 
@@ -35,7 +39,17 @@ pub fn intent_of(thread: u32) -> Intent {
     for _ in 0..LOOKS {
         match std::fs::read_to_string(format!("/proc/{thread}/syscall")) {
             Ok(line) if line.starts_with("running") => std::thread::sleep(PAUSE),
-            Ok(line) => return intent_in(&line, |at, count| vector_bytes(thread, at, count)),
+            Ok(line) => {
+                let vectors = |at, count| vector_bytes(thread, at, count);
+                return match intent_in(&line, vectors, |file| position(thread, file)) {
+                    // Several requests at once (io_uring, AIO), or a thread of the kernel for them.
+                    Intent::Unknown => {
+                        let stack = std::fs::read_to_string(format!("/proc/{thread}/stack"));
+                        stack.map_or(Intent::Unknown, |stack| intent_on(&stack))
+                    }
+                    intent => intent,
+                };
+            }
             Err(_) => break,
         }
     }
@@ -53,13 +67,39 @@ pub fn may_be_writing(thread: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{thread}/syscall")).is_ok_and(|line| {
         line.starts_with("running")
             || several(&line)
-            || matches!(intent_in(&line, |_, _| None), Intent::Write(_))
+            || matches!(intent_in(&line, |_, _| None, |_| None), Intent::Write { .. })
     })
 }
 
+/// The purpose by the kernel's functions that wait, as root sees them: size and place are not among
+/// them.
+fn intent_on(stack: &str) -> Intent {
+    let is_in = |function: &str| stack.contains(function);
+    if is_in("write_iter") {
+        Intent::Write { offset: None, bytes: None }
+    } else if is_in("read_iter") || is_in("llseek") {
+        Intent::Read
+    } else {
+        Intent::Unknown
+    }
+}
+
+/// Where a descriptor of a thread writes next. `None` at the end of the file, wherever that is.
+fn position(thread: u32, file: u64) -> Option<u64> {
+    let about = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{file}")).ok()?;
+    let of = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let flags = i32::from_str_radix(of("flags:")?, 8).ok()?;
+    (flags & libc::O_APPEND == 0).then(|| of("pos:")?.parse().ok())?
+}
+
 /// The purpose of a call in the form of `/proc/PID/syscall`: its number and six arguments in
-/// hexadecimal digits. `vectors` adds up a list of vectors at an address.
-fn intent_in(line: &str, vectors: impl Fn(u64, u64) -> Option<u64>) -> Intent {
+/// hexadecimal digits. `vectors` adds up a list of vectors at an address, `position` tells where a
+/// descriptor is.
+fn intent_in(
+    line: &str,
+    vectors: impl Fn(u64, u64) -> Option<u64>,
+    position: impl Fn(u64) -> Option<u64>,
+) -> Intent {
     let mut words = line.split_ascii_whitespace();
     let Some(number) = words.next().and_then(|word| word.parse::<libc::c_long>().ok()) else {
         return Intent::Unknown;
@@ -72,13 +112,18 @@ fn intent_in(line: &str, vectors: impl Fn(u64, u64) -> Option<u64>) -> Intent {
         };
         *argument = value;
     }
+    let write = |offset, bytes| Intent::Write { offset, bytes };
+    // A file that is opened for appending takes no offset.
+    let at = |offset: u64| position(arguments[0]).map(|_| offset);
     match number {
-        libc::SYS_write | libc::SYS_pwrite64 => Intent::Write(Some(arguments[2])),
-        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
-            Intent::Write(vectors(arguments[1], arguments[2]))
-        }
-        libc::SYS_sendfile => Intent::Write(Some(arguments[3])),
-        libc::SYS_splice => Intent::Write(Some(arguments[4])),
+        libc::SYS_write => write(position(arguments[0]), Some(arguments[2])),
+        libc::SYS_pwrite64 => write(at(arguments[3]), Some(arguments[2])),
+        libc::SYS_writev => write(position(arguments[0]), vectors(arguments[1], arguments[2])),
+        libc::SYS_pwritev => write(at(arguments[3]), vectors(arguments[1], arguments[2])),
+        // It may append, or go on where the descriptor is.
+        libc::SYS_pwritev2 => write(None, vectors(arguments[1], arguments[2])),
+        libc::SYS_sendfile => write(position(arguments[0]), Some(arguments[3])),
+        libc::SYS_splice => write(None, Some(arguments[4])),
         libc::SYS_read
         | libc::SYS_pread64
         | libc::SYS_readv
@@ -114,20 +159,52 @@ mod tests {
     fn a_call_tells_whether_it_writes_and_how_much() {
         let of = |number: libc::c_long| {
             let line = format!("{number} 0x3 0x7f00 0x1000 0x5 0x6 0x7 0x7ffe 0x7f45");
-            intent_in(&line, |at, count| Some(at + count))
+            intent_in(&line, |at, count| Some(at + count), |file| Some(file * 100))
         };
-        assert_eq!(of(libc::SYS_write), Intent::Write(Some(0x1000)));
-        assert_eq!(of(libc::SYS_pwrite64), Intent::Write(Some(0x1000)));
-        assert_eq!(of(libc::SYS_writev), Intent::Write(Some(0x7f00 + 0x1000)));
-        assert_eq!(of(libc::SYS_sendfile), Intent::Write(Some(5)));
-        assert_eq!(of(libc::SYS_splice), Intent::Write(Some(6)));
+        let write = |offset: Option<u64>, bytes: u64| Intent::Write { offset, bytes: Some(bytes) };
+        assert_eq!(of(libc::SYS_write), write(Some(300), 0x1000));
+        assert_eq!(of(libc::SYS_pwrite64), write(Some(5), 0x1000));
+        assert_eq!(of(libc::SYS_writev), write(Some(300), 0x7f00 + 0x1000));
+        assert_eq!(of(libc::SYS_pwritev), write(Some(5), 0x7f00 + 0x1000));
+        assert_eq!(of(libc::SYS_pwritev2), write(None, 0x7f00 + 0x1000));
+        assert_eq!(of(libc::SYS_sendfile), write(Some(300), 5));
+        assert_eq!(of(libc::SYS_splice), write(None, 6));
         assert_eq!(of(libc::SYS_read), Intent::Read);
         assert_eq!(of(libc::SYS_lseek), Intent::Read);
         assert_eq!(of(libc::SYS_io_submit), Intent::Unknown);
         for line in ["", "running", "-1 0x7ffe 0x7f45", "1 0x3", "1 3 4 5 6 7 8"] {
-            assert_eq!(intent_in(line, |_, _| None), Intent::Unknown, "{line}");
+            assert_eq!(intent_in(line, |_, _| None, |_| None), Intent::Unknown, "{line}");
         }
+        let appends = intent_in("1 0x3 0x0 0x9 0x0 0x0 0x0 0x1 0x2", |_, _| None, |_| None);
+        assert_eq!(appends, Intent::Write { offset: None, bytes: Some(9) });
         assert_eq!(intent_of(0), Intent::Unknown, "a caller of another pid namespace");
+    }
+
+    #[test]
+    fn the_kernels_functions_tell_what_a_ring_is_asked_for() {
+        let stack = |last: &str| {
+            let names = ["request_wait_answer", "fuse_do_getattr", last, "io_issue_sqe", "io_wq_worker"];
+            intent_on(&names.map(|name| format!("[<0>] {name}+0x1/0x2\n")).concat())
+        };
+        assert_eq!(stack("fuse_file_write_iter"), Intent::Write { offset: None, bytes: None });
+        assert_eq!(stack("fuse_file_read_iter"), Intent::Read);
+        assert_eq!(stack("fuse_file_llseek"), Intent::Read);
+        assert_eq!(stack("fuse_statx"), Intent::Unknown);
+    }
+
+    #[test]
+    fn a_descriptor_tells_where_it_is() {
+        use rustix::fd::AsRawFd;
+        use std::io::{Seek, SeekFrom};
+        let at = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let path = std::env::temp_dir().join(format!("steadfast-position-{at}"));
+        let mut file = std::fs::File::create(&path).unwrap();
+        file.seek(SeekFrom::Start(4711)).unwrap();
+        let told = |file: &std::fs::File| position(at, file.as_raw_fd().cast_unsigned().into());
+        assert_eq!(told(&file), Some(4711));
+        let appends = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        assert_eq!(told(&appends), None);
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -14,26 +14,24 @@
 //!
 //! So there are two states. *Ample*: there is room for several times the bound, in the pool and in
 //! each quota that applies; the kernel asks nothing. *Tight*: attributes have no time to live, so
-//! the kernel asks before each `write(2)`. The answer is that of an admission of so many bytes,
-//! together with all that was promised before and has not come.
+//! the kernel asks before each `write(2)`. The answer is that of an admission of all that the write
+//! may take, together with all that was promised before and has not come ([`crate::promised`]).
 //!
 //! ## Invariants
 //! [collected.1] In the ample state the bound is at most a quarter of the room. The state changes
 //!      while there is still room for four times the smallest bound.
-//! [collected.2] In the tight state the bytes of every `write(2)` that was answered with success
-//!      are in `promised` until they come or until all pages were handed over after the thread had
-//!      left that call. An admission counts them.
+//! [collected.2] In the tight state the pages of every `write(2)` that was answered with success
+//!      are in [`Promised`] until they come or were handed over. An admission counts what they may
+//!      take, and waits for room only where nothing is promised, or after all of it came.
 //! [collected.3] A promised write is admitted even if others (another mount, a network client) used
 //!      up the room meanwhile: into the pool's reserve, past a quota.
 //! [collected.4] Nothing is held back for longer than [`INTERVAL`] and the time that writing takes.
 //!
 //! ## Limits
 //! A mapping promises nothing: if there is no room for a page that was changed through it,
-//! `msync(2)` and `fsync(2)` fail, as on ZFS; ext4 raises SIGBUS at the store. A request of
-//! io_uring or AIO on a descriptor for reading and writing cannot be told from a read, and is
-//! answered as one.
+//! `msync(2)` and `fsync(2)` fail, as on ZFS; ext4 raises SIGBUS at the store. Of a write of
+//! io_uring or AIO the size is not known: it counts as one of 1 MiB.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -41,8 +39,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use steadfast_format::Owner;
 use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty_threshold, may_be_writing};
-use steadfast_posix::WriteRoom;
+use steadfast_posix::{WriteClaim, WriteRoom};
 
+use crate::promised::{Planned, PlannedFile, Promised};
 use crate::snapshots::SnapshotFolders;
 use crate::teller::{Content, Teller};
 
@@ -114,53 +113,6 @@ struct Level {
     /// A file is open that the kernel may hold pages of.
     is_used: bool,
     has_ended: bool,
-}
-
-/// Bytes that were accepted in the tight state and have not come, by inode.
-#[derive(Default)]
-struct Promised {
-    by_inode: HashMap<u64, u64>,
-    /// Those that are being handed over.
-    leaving: HashMap<u64, u64>,
-    /// The last promise of each thread: inode and bytes. Its pages may not have changed yet.
-    last: HashMap<u32, (u64, u64)>,
-}
-
-impl Promised {
-    fn total(&self) -> u64 {
-        self.by_inode.values().chain(self.leaving.values()).fold(0, |sum, bytes| sum.saturating_add(*bytes))
-    }
-
-    /// Everything is to be handed over, except what a thread may still be writing into pages. True
-    /// if there is something. [collected.2]
-    fn depart(&mut self, may_be_writing: impl Fn(u32) -> bool) -> bool {
-        for (ino, bytes) in self.by_inode.drain() {
-            *self.leaving.entry(ino).or_default() += bytes;
-        }
-        self.last.retain(|thread, _| may_be_writing(*thread));
-        for (ino, bytes) in self.last.values() {
-            let Some(leaving) = self.leaving.get_mut(ino) else { continue };
-            let stays = (*bytes).min(*leaving);
-            *leaving -= stays;
-            *self.by_inode.entry(*ino).or_default() += stays;
-        }
-        !self.leaving.is_empty()
-    }
-
-    /// Takes away what came, the oldest first. True if something of the inode was promised.
-    fn take(&mut self, ino: u64, bytes: u64) -> bool {
-        let (mut left, mut is_known) = (bytes, false);
-        for map in [&mut self.leaving, &mut self.by_inode] {
-            let Some(promised) = map.get_mut(&ino) else { continue };
-            is_known = true;
-            let part = left.min(*promised);
-            (*promised, left) = (*promised - part, left - part);
-            if *promised == 0 {
-                map.remove(&ino);
-            }
-        }
-        is_known
-    }
 }
 
 /// The bound for so much room. `None` if the kernel's own limit is lower.
@@ -262,49 +214,51 @@ impl Collected {
         }
     }
 
-    /// Promises a write, if `ask` admits it together with all that was promised. `files`: number
-    /// and generation of those that the kernel may hold pages of. `thread`: the writer.
+    /// Promises a write, if `ask` admits it together with all that was promised. `ask` waits for
+    /// room only if it is told to. `files`: number and generation of those that the kernel may hold
+    /// pages of. `thread`: the writer.
     pub(crate) fn promise(
         &self,
         thread: u32,
-        ino: u64,
-        bytes: u64,
-        ask: impl Fn(u64) -> Reply<()>,
-        files: impl FnOnce() -> Vec<(u64, u64)>,
+        file: &PlannedFile,
+        planned: Planned,
+        ask: impl Fn(WriteClaim, bool) -> Reply<()>,
+        files: impl Fn() -> Vec<(u64, u64)>,
     ) -> Reply<()> {
-        let add = || {
-            let mut promised = self.promised.lock();
-            // A thread that asks again has written what it asked for before.
-            promised.last.insert(thread, (ino, bytes));
-            let sum = promised.by_inode.entry(ino).or_default();
-            *sum = sum.saturating_add(bytes);
-            promised.total()
-        };
-        let total = add();
-        let refused = match ask(total) {
-            Ok(()) => return Ok(()),
-            Err(errno) => errno,
-        };
-        self.withdraw(thread, ino, bytes);
-        // A page that is changed ten times was promised ten times, and comes once.
-        if total == bytes || !matches!(refused, Errno::ENOSPC | Errno::EDQUOT) || !self.hand_over(&files()) {
-            return Err(refused);
+        let mut waits = false;
+        loop {
+            let (claim, version) = {
+                let promised = self.promised.lock();
+                waits |= promised.is_empty();
+                (promised.claim_with(file, planned), promised.version())
+            };
+            match ask(claim, waits) {
+                Ok(()) => {
+                    let mut promised = self.promised.lock();
+                    // Others may have been promised something meanwhile.
+                    if promised.version() == version {
+                        promised.add(thread, file, planned);
+                        return Ok(());
+                    }
+                }
+                Err(errno) if waits => return Err(errno),
+                // The true cost of pages is known when they come. So nobody waits for room, and
+                // nobody is refused, because of what others were promised.
+                Err(errno @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EAGAIN)) => {
+                    if !self.hand_over(&files()) && errno != Errno::EAGAIN {
+                        return Err(errno);
+                    }
+                    waits = true;
+                }
+                Err(errno) => return Err(errno),
+            }
         }
-        let total = add();
-        ask(total).inspect_err(|_| self.withdraw(thread, ino, bytes))
-    }
-
-    /// A promise was refused.
-    fn withdraw(&self, thread: u32, ino: u64, bytes: u64) {
-        let mut promised = self.promised.lock();
-        promised.take(ino, bytes);
-        promised.last.remove(&thread);
     }
 
     /// Bytes of a file came. True if they were promised.
-    pub(crate) fn came(&self, ino: u64, bytes: u64) -> bool {
+    pub(crate) fn came(&self, ino: u64, offset: u64, bytes: u64) -> bool {
         let mut promised = self.promised.lock();
-        (!promised.by_inode.is_empty() || !promised.leaving.is_empty()) && promised.take(ino, bytes)
+        !promised.is_empty() && promised.take(ino, offset, bytes)
     }
 
     /// Has the pages of these files handed over, and waits for them. False if that is not possible
@@ -330,7 +284,7 @@ impl Collected {
             finished => finished.is_ok(),
         };
         if handed_over {
-            self.promised.lock().leaving.clear();
+            self.promised.lock().arrive();
         }
         drop(gate);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
@@ -447,6 +401,7 @@ impl Collected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_posix::WriteTerms;
 
     const MIB: u64 = 1 << 20;
 
@@ -479,34 +434,39 @@ mod tests {
         assert!(!level.follow(&room(64 << 30, &[])) && !level.is_tight(), "the quotas are gone");
     }
 
-    #[test]
-    fn what_is_promised_counts_until_it_comes() {
-        let collected = Collected::default();
-        let ask = |total: u64| if total <= 100 { Ok(()) } else { Err(Errno::ENOSPC) };
-        let promise = |ino, bytes| collected.promise(0, ino, bytes, ask, Vec::new);
-        promise(5, 60).unwrap();
-        promise(6, 40).unwrap();
-        assert_eq!(promise(5, 1), Err(Errno::ENOSPC));
-        assert_eq!(promise(7, 200), Err(Errno::ENOSPC));
-        assert_eq!(collected.promised.lock().total(), 100, "a refusal leaves nothing");
-        assert!(!collected.came(7, 10), "a page of a mapping was not promised");
-        assert!(collected.came(5, 50) && collected.came(6, 4096));
-        assert_eq!(collected.promised.lock().total(), 10);
-        promise(7, 90).unwrap();
+    fn file(ino: u64) -> PlannedFile {
+        PlannedFile { ino, size: 0, terms: WriteTerms::flat(128 << 10) }
     }
 
     #[test]
-    fn what_a_thread_may_still_be_writing_stays_promised() {
-        let mut promised = Promised::default();
-        promised.by_inode.extend([(5, 100), (6, 40)]);
-        promised.last.extend([(1, (5, 30)), (2, (5, 20)), (3, (6, 40)), (4, (7, 10))]);
-        assert!(promised.depart(|thread| thread != 2));
-        assert_eq!((promised.by_inode[&5], promised.leaving[&5]), (30, 70));
-        assert_eq!((promised.by_inode[&6], promised.leaving[&6]), (40, 0));
-        promised.leaving.clear();
-        assert_eq!(promised.total(), 70, "handing over what left settles nothing of it");
-        assert!(promised.depart(|_| false));
-        promised.leaving.clear();
-        assert_eq!((promised.total(), promised.last.len()), (0, 0));
+    fn what_is_promised_counts_until_it_comes() {
+        let collected = Collected::default();
+        let ask = |claim: WriteClaim, _| if claim.space <= 100 << 10 { Ok(()) } else { Err(Errno::ENOSPC) };
+        let promise = |ino, offset, bytes| {
+            let planned = Planned { offset: Some(offset), bytes };
+            collected.promise(0, &file(ino), planned, ask, Vec::new)
+        };
+        promise(5, 0, 60_000).unwrap();
+        promise(6, 0, 30_000).unwrap();
+        assert_eq!(promise(7, 0, 20_000), Err(Errno::ENOSPC));
+        assert_eq!(promise(7, 0, 200_000), Err(Errno::ENOSPC));
+        promise(6, 0, 4096).expect("a page that was promised");
+        assert!(!collected.came(7, 0, 10), "a page of a mapping was not promised");
+        assert!(collected.came(5, 0, 60_000) && !collected.came(5, 0, 60_000));
+        promise(7, 0, 20_000).unwrap();
+    }
+
+    #[test]
+    fn a_write_waits_for_room_only_where_nothing_is_promised() {
+        let collected = Collected::default();
+        let planned = Planned { offset: Some(0), bytes: 1 };
+        let ask = |claim: WriteClaim, waits: bool| match (claim.records, waits) {
+            (1, true) => Ok(()),
+            (_, false) => Err(Errno::EAGAIN),
+            (_, true) => Err(Errno::ENOSPC),
+        };
+        collected.promise(1, &file(5), planned, ask, Vec::new).unwrap();
+        let refused = collected.promise(2, &file(6), planned, ask, Vec::new);
+        assert_eq!(refused, Err(Errno::ENOSPC), "pages could not be handed over, so it waited");
     }
 }

@@ -21,6 +21,7 @@ use crate::convert::{TTL, TTL_UNSETTLED, attr, attr_ttl, entry, errno, posix_tim
 use crate::fsync_waiters::{FsyncWaiters, is_dying};
 use crate::groups::is_member;
 use crate::mapped::Mapped;
+use crate::promised::{Planned, PlannedFile};
 use crate::teller::{Answer, Content};
 use crate::top::{TOP, TopFolder};
 
@@ -251,15 +252,22 @@ impl HeadHandler {
         if !self.collected.is_tight_for(attributes.uid, attributes.gid) {
             return Ok(());
         }
-        let bytes = match intent_of(req.pid) {
-            Intent::Write(Some(bytes)) => bytes,
-            Intent::Write(None) => UNKNOWN_BYTES,
-            // Nothing is read through it, and io_uring and AIO seek nowhere.
-            Intent::Unknown if fh & WRITES_ONLY != 0 => UNKNOWN_BYTES,
+        let planned = match intent_of(req.pid) {
+            Intent::Write { offset, bytes } => Planned { offset, bytes: bytes.unwrap_or(UNKNOWN_BYTES) },
+            // Nothing is read through it, and nobody who cannot be seen seeks there.
+            Intent::Unknown if fh & WRITES_ONLY != 0 => Planned { offset: None, bytes: UNKNOWN_BYTES },
             Intent::Read | Intent::Unknown => return Ok(()),
         };
-        let ask = |bytes| changing(req, || self.fs.may_write(ino, bytes));
-        self.collected.promise(req.pid, ino, bytes, ask, || self.may_be_dirty())
+        let (terms, size) = self.fs.write_terms(ino).map_err(errno)?;
+        if planned.bytes == 0 {
+            return Ok(());
+        }
+        let ask = |claim, waits: bool| match waits {
+            true => changing(req, || self.fs.may_write(ino, claim)),
+            false => Patience::None.during(|| self.fs.may_write(ino, claim)).map_err(errno),
+        };
+        let file = PlannedFile { ino, size, terms };
+        self.collected.promise(req.pid, &file, planned, ask, || self.may_be_dirty())
     }
 
     /// The next listing shall come here too, if each counts.
@@ -495,7 +503,7 @@ impl Handler for HeadHandler {
 
     fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
         let collected = args.writeback && self.collected.is_on();
-        let is_promised = collected && self.collected.came(args.ino, data.len() as u64);
+        let is_promised = collected && self.collected.came(args.ino, args.offset, data.len() as u64);
         let is_member = |gid| is_member(req, gid);
         let set_ids = if args.kill_suidgid { SetIds::Go(&is_member) } else { SetIds::Stay };
         let dropped = changing(req, || match collected {

@@ -8,6 +8,7 @@
 //! - `head`: requests to the live file system: reads, writes, names, attributes, `fsync`.
 //! - `snapshots`: requests to `.zfs/snapshot/NAME`.
 //! - `collected`: bounds of what the kernel's page cache holds back, and exact refusals.
+//! - `promised`: writes that were answered with success and have not come.
 //! - `desk`: who changes snapshots for users of `.zfs/snapshot`.
 //! - `fsync_waiters`: callers of `fsync` that another thread answers.
 //! - `convert`: attributes, times and errors in the kernel's form.
@@ -27,6 +28,7 @@ mod head;
 mod mapped;
 mod mount;
 mod names;
+mod promised;
 mod share;
 mod snapshot_door;
 mod snapshots;

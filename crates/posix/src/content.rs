@@ -6,7 +6,7 @@ use steadfast_txg::{AdmitKind, Patience, Refusal};
 
 use crate::attributes::SetIds;
 use crate::filesystem::{Atime, DYING_PATIENCE, is_directory, is_fixed};
-use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG, WriteRoom};
+use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG, WriteClaim, WriteRoom, WriteTerms};
 
 /// Greatest size of a file.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
@@ -167,20 +167,23 @@ impl FileSystem {
         self.write_at(ino, offset, data, set_ids.into(), Origin::Network)
     }
 
-    /// Would so many bytes more of a file be admitted? Waits as a write would, and changes nothing.
+    /// Would writes be admitted that take as much together, the last one to this file? Waits as a
+    /// write would, and changes nothing.
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT`, and those of any write.
-    pub fn may_write(&self, ino: u64, bytes: u64) -> Result<()> {
+    pub fn may_write(&self, ino: u64, claim: WriteClaim) -> Result<()> {
         let inode = self.inode(ino)?;
-        let size = inode.record().size;
-        if size.checked_add(bytes).is_none_or(|end| end > SIZE_MAX) {
-            return Err(Errno::EFBIG);
-        }
-        if bytes > 0 {
-            self.dataset.may_write(&inode, bytes)?;
-        }
-        Ok(())
+        Ok(self.dataset.may_write(&inode, claim)?)
+    }
+
+    /// How a file's content is counted that comes later, and its size.
+    ///
+    /// # Errors
+    /// As for any use of an inode.
+    pub fn write_terms(&self, ino: u64) -> Result<(WriteTerms, u64)> {
+        let inode = self.inode(ino)?;
+        Ok(self.dataset.write_terms(&inode))
     }
 
     /// Room for writes as of now.

@@ -43,7 +43,7 @@ pub use errno::Errno;
 pub use filesystem::{Atime, Caller, Entry, FileSystem, Options, StatFs, Usage};
 pub use namespace::{DirEntry, Listed, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use permission::{Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE};
-pub use steadfast_dataset::{BlockPart, Time, WriteRoom};
+pub use steadfast_dataset::{BlockPart, Time, WriteClaim, WriteRoom, WriteTerms};
 pub use steadfast_env::requests;
 pub use steadfast_env::waiting::Span;
 pub use steadfast_txg::Patience;
