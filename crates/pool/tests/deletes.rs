@@ -81,6 +81,30 @@ fn a_pool_in_which_nobody_writes_makes_no_passes() {
     }
 }
 
+/// An import is no reason for a pass: the first one for deletes alone comes as long behind it as
+/// behind another pass.
+#[test]
+fn an_import_makes_no_pass_sooner() {
+    let world = World::new(44);
+    let pool = world.create();
+    world.add(&pool);
+    fill(&pool, 0..4);
+    rest(&world, &pool, 300);
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = world.import(2);
+    let generation = || parity(&pool).figures.expect("a code").generation;
+    let before = generation();
+    {
+        let (fs, _open) = mount(&pool, "tank");
+        fs.unlink(ROOT, b"file 0").expect("removed");
+    }
+    rest(&world, &pool, 20);
+    assert_eq!(generation(), before, "not yet");
+    rest(&world, &pool, 60);
+    assert!(generation() > before, "it goes then");
+}
+
 /// One object that is to be deleted, and that its store never gives, makes no passes for ever
 /// either: the others leave the code meanwhile.
 #[test]

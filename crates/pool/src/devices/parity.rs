@@ -96,7 +96,7 @@ pub(crate) struct Parity {
     /// Pass of the root that is being committed, and of the last committed one.
     storing: AtomicU64,
     committed: AtomicU64,
-    /// When the last pass ended.
+    /// When the last pass ended; at first, when the pool began to use the device.
     passed_ns: AtomicU64,
     /// Passes that ended since the last commit in which somebody wrote.
     idle_passes: AtomicU32,
@@ -224,7 +224,7 @@ fn idle(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
 }
 
 impl Parity {
-    fn new(aux: &AuxConfig, code: FoundParity, standing: Option<ParityStanding>) -> Parity {
+    fn new(aux: &AuxConfig, code: FoundParity, standing: Option<ParityStanding>, now_ns: u64) -> Parity {
         let standing = standing.unwrap_or(ParityStanding { device: aux.guid, ..ParityStanding::default() });
         Parity {
             guid: aux.guid,
@@ -233,7 +233,7 @@ impl Parity {
             storing: AtomicU64::new(standing.generation),
             committed: AtomicU64::new(standing.generation),
             standing: RankedMutex::new(standing),
-            passed_ns: AtomicU64::new(0),
+            passed_ns: AtomicU64::new(now_ns),
             idle_passes: AtomicU32::new(0),
             looked_at: AtomicU64::new(0),
             pass_after_ns: AtomicU64::new(0),
@@ -359,7 +359,8 @@ impl Devices {
             self.stores().iter().for_each(|(_, store)| store.uncover());
             self.core.events.note(EventKind::ParityOut { path: aux.path.clone(), reason: reason.clone() });
         }
-        *self.aux.parity.write() = Some(Arc::new(Parity::new(&aux, code, recorded)));
+        let now = self.core.env.clock.monotonic_ns();
+        *self.aux.parity.write() = Some(Arc::new(Parity::new(&aux, code, recorded, now)));
         self.cover_stores();
         Ok(())
     }
@@ -447,8 +448,8 @@ impl Devices {
             self.write_labels_or(&[], || {
                 (*self.aux.listed.write(), *self.core.features.write()) = before;
             })?;
-            *self.aux.parity.write() =
-                Some(Arc::new(Parity::new(&aux, Ok(shared(code, &self.core.env)), None)));
+            let (code, now) = (shared(code, &self.core.env), self.core.env.clock.monotonic_ns());
+            *self.aux.parity.write() = Some(Arc::new(Parity::new(&aux, Ok(code), None, now)));
             self.cover_stores();
         }
         self.core.commit_changes()
