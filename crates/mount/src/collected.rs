@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use steadfast_format::Owner;
 use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty_threshold, may_be_writing};
 use steadfast_posix::{WriteClaim, WriteRoom};
@@ -65,6 +65,25 @@ const TIME_FOR_PAGES: Duration = Duration::from_millis(200);
 /// Longest wait of an unmount for a hand-over.
 const PARTING_MAX: Duration = Duration::from_secs(1);
 
+/// Longest wait of a network client for others who have pages handed over.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A place among those who wait for pages.
+struct Waits<'w>(&'w AtomicU32);
+
+impl Waits<'_> {
+    fn of(waiting: &AtomicU32) -> Option<Waits<'_>> {
+        let waits = Waits(waiting);
+        (waiting.fetch_add(1, Ordering::AcqRel) < WAITING_MAX).then_some(waits)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Ways to the kernel.
 struct Transport {
     pages: HeldPages,
@@ -89,6 +108,8 @@ pub(crate) struct Collected {
     promised: Mutex<Promised>,
     /// Requests that wait for pages.
     waiting: AtomicU32,
+    /// Requests of network clients that wait for them.
+    clients: AtomicU32,
     /// Held while pages are handed over.
     gate: Mutex<()>,
     /// Tells the kernel what changed behind its back.
@@ -245,7 +266,7 @@ impl Collected {
                 // The true cost of pages is known when they come. So nobody waits for room, and
                 // nobody is refused, because of what others were promised.
                 Err(errno @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EAGAIN)) => {
-                    if !self.hand_over(&files()) && errno != Errno::EAGAIN {
+                    if !self.hand_over_all(&files()) && errno != Errno::EAGAIN {
                         return Err(errno);
                     }
                     waits = true;
@@ -261,17 +282,30 @@ impl Collected {
         !promised.is_empty() && promised.take(ino, offset, bytes)
     }
 
-    /// Has the pages of these files handed over, and waits for them. False if that is not possible
-    /// now.
-    pub(crate) fn hand_over(&self, files: &[(u64, u64)]) -> bool {
+    /// Has the pages of all files handed over, of which these may have some, and waits for them.
+    /// False if that is not possible now.
+    pub(crate) fn hand_over_all(&self, files: &[(u64, u64)]) -> bool {
+        let waits = Waits::of(&self.waiting);
+        waits.is_some() && self.hand_over(files, None, &self.gate.lock())
+    }
+
+    /// The same for one file.
+    pub(crate) fn hand_over_one(&self, file: (u64, u64)) -> bool {
+        let waits = Waits::of(&self.waiting);
+        waits.is_some() && self.hand_over(&[file], Some(file.0), &self.gate.lock())
+    }
+
+    /// The same for a network client. Its threads take no place of those who serve the mount, and
+    /// wait for others a limited time only.
+    pub(crate) fn hand_over_to_client(&self, file: (u64, u64)) -> bool {
+        let waits = Waits::of(&self.clients);
+        let gate = waits.as_ref().and_then(|_| self.gate.try_lock_for(CLIENT_PATIENCE));
+        gate.is_some_and(|gate| self.hand_over(&[file], Some(file.0), &gate))
+    }
+
+    fn hand_over(&self, files: &[(u64, u64)], only: Option<u64>, _gate: &MutexGuard<'_, ()>) -> bool {
         let Some(transport) = self.transport.get() else { return false };
-        if self.waiting.fetch_add(1, Ordering::AcqRel) >= WAITING_MAX {
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
-            return false;
-        }
-        let gate = self.gate.lock();
-        let is_promising = self.promised.lock().depart(may_be_writing);
-        if is_promising {
+        if self.promised.lock().depart(only, may_be_writing) {
             std::thread::sleep(UNDER_WAY);
         }
         let handed_over = match transport.pages.finish(files) {
@@ -284,10 +318,8 @@ impl Collected {
             finished => finished.is_ok(),
         };
         if handed_over {
-            self.promised.lock().arrive();
+            self.promised.lock().arrive(only);
         }
-        drop(gate);
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
         handed_over
     }
 
@@ -371,7 +403,7 @@ impl Collected {
                 // An answer that was on its way may have come behind the last such call.
                 let ask_for = || self.let_ask(files.iter().map(|(ino, _)| *ino).collect());
                 ask_for();
-                self.hand_over(&files);
+                self.hand_over_all(&files);
                 ask_for();
             }
             if last.elapsed() >= INTERVAL || !files.is_empty() && self.is_tight() {

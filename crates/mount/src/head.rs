@@ -672,7 +672,7 @@ impl Handler for HeadHandler {
         }
         if self.collected.is_on() {
             let generation = self.fs.generation(ino).map_err(errno)?;
-            if self.collected.hand_over(&[(ino, generation)]) {
+            if self.collected.hand_over_one((ino, generation)) {
                 return self.fs.seek(ino, offset, wants_data).map_err(errno);
             }
             // Only the kernel knows the size. From now on it answers by itself: all is data.

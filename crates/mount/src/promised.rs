@@ -188,26 +188,30 @@ impl Promised {
         plan.add(planned);
     }
 
-    /// Everything is to be handed over, except what a thread may still be writing into pages. True
-    /// if there is something. [promised.1]
-    pub(crate) fn depart(&mut self, may_be_writing: impl Fn(u32) -> bool) -> bool {
-        for (ino, plan) in self.by_inode.drain() {
+    /// Everything is to be handed over, or what was promised of one file, except what a thread may
+    /// still be writing into pages. True if there is something. [promised.1]
+    pub(crate) fn depart(&mut self, only: Option<u64>, may_be_writing: impl Fn(u32) -> bool) -> bool {
+        let is_of = |ino: u64| only.is_none_or(|only| only == ino);
+        for (ino, plan) in self.by_inode.extract_if(|ino, _| is_of(*ino)) {
             let leaving = self.leaving.entry(ino).or_insert_with(|| Plan::new(plan.terms, plan.end));
             leaving.merge(&plan);
         }
-        self.last.retain(|thread, _| may_be_writing(*thread));
-        for (ino, planned) in self.last.values() {
+        self.last.retain(|thread, (ino, _)| !is_of(*ino) || may_be_writing(*thread));
+        for (ino, planned) in self.last.values().filter(|(ino, _)| is_of(*ino)) {
             if let Some(plan) = self.leaving.get(ino) {
                 let stays = || Plan::new(plan.terms, plan.end);
                 self.by_inode.entry(*ino).or_insert_with(stays).add(*planned);
             }
         }
-        !self.leaving.is_empty()
+        self.leaving.keys().any(|ino| is_of(*ino))
     }
 
-    /// All that was leaving has come.
-    pub(crate) fn arrive(&mut self) {
-        self.leaving.clear();
+    /// All that was leaving has come, or that of one file.
+    pub(crate) fn arrive(&mut self, only: Option<u64>) {
+        match only {
+            Some(ino) => _ = self.leaving.remove(&ino),
+            None => self.leaving.clear(),
+        }
     }
 
     /// Takes away what came. True if something of it was promised.
@@ -293,12 +297,26 @@ mod tests {
         assert!(all.take(5, 8192, 4096), "it may be changed again by the call under way");
         assert!(!all.take(5, 0, 4096), "once");
         assert!(all.take(6, 40_960, 8192) && all.take(6, 0, 4096) && !all.take(6, 0, 4096));
-        assert!(all.depart(|_| true));
-        all.arrive();
+        assert!(all.depart(None, |_| true));
+        all.arrive(None);
         assert!(!all.is_empty() && all.take(5, 8192, 4096), "thread 1 is in its call");
-        assert!(all.depart(|_| false));
+        assert!(all.depart(None, |_| false));
         assert!(!all.is_empty());
-        all.arrive();
+        all.arrive(None);
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_handed_over_takes_no_promise_of_another() {
+        let mut all = Promised::default();
+        all.add(1, &file(5, 0), at(0, 8192));
+        all.add(2, &file(6, 0), at(0, 8192));
+        all.add(3, &file(6, 0), at(8192, 4096));
+        assert!(all.depart(Some(6), |thread| thread == 3));
+        all.arrive(Some(6));
+        assert!(all.take(6, 8192, 4096), "thread 3 is in its call");
+        assert!(!all.take(6, 0, 8192), "the rest of it has come");
+        assert!(!all.depart(Some(7), |_| false));
+        assert!(all.take(5, 0, 8192), "pages of the other one are in the kernel");
     }
 }

@@ -158,7 +158,8 @@ impl SnapshotFolders {
             let Some(file) = head.held(ino) else { return };
             (Arc::clone(&head.collected), file)
         };
-        collected.hand_over(&[file]);
+        // In vain it has what the kernel gave back a moment ago.
+        collected.hand_over_to_client(file);
     }
 
     fn part(&self, ino: u64) -> Reply<Part> {
