@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub(crate) done: usize,
     /// The power has gone.
     pub(crate) is_gone: bool,
+    /// Blocks that cannot be read.
+    pub(crate) unread: std::ops::Range<u64>,
 }
 
 impl State {
@@ -76,6 +78,9 @@ impl Medium for False {
         while !out.is_empty() {
             let within = (at % BLOCK as u64) as usize;
             let (piece, rest) = out.split_at_mut(out.len().min(BLOCK - within));
+            if state.unread.contains(&(at / BLOCK as u64)) {
+                return Err(io::Error::other("the block cannot be read"));
+            }
             match state.now.get(&(at / BLOCK as u64)) {
                 Some(block) => piece.copy_from_slice(&block[within..within + piece.len()]),
                 None => piece.fill(0),

@@ -180,6 +180,31 @@ impl Frail {
     }
 }
 
+/// The mark lies in the block of the older header. A recovery for which that block cannot be read
+/// goes on, and its mark is durable.
+#[test]
+fn a_mark_is_written_over_a_block_that_cannot_be_read() {
+    for refuses in [true, false] {
+        let medium = False::new(SMALL.bytes());
+        let device =
+            ParityDevice::create(Box::new(medium.clone()), &SMALL, &*Env::seeded(1).random).unwrap();
+        let store = Arc::new(MemoryStore::new("bucket"));
+        let frail = Frail { medium, store, refuses: Arc::default() };
+        let (covered, parity) = frail.covered(device);
+        (1..=2).for_each(|id| covered.put_segment(place(id), &content(id, 20 * PAYLOAD)).unwrap());
+        covered.flush().unwrap();
+        assert!(frail.store.remove(&object_names::segment(SegmentId(2))));
+        frail.refuses.store(refuses, Ordering::Relaxed);
+        frail.medium.0.lock().unwrap().unread = 0..2;
+        let first = Frail::repaired(&covered);
+        frail.medium.0.lock().unwrap().unread = 0..0;
+        assert_eq!(first.is_err(), refuses);
+        assert_eq!(parity.read().unwrap().owes_repair(), refuses);
+        assert_eq!(parity.write().unwrap().pass().is_err(), refuses);
+        assert_eq!(open(&frail.medium, 99).unwrap().owes_repair(), refuses);
+    }
+}
+
 /// The power of the parity device goes at any write of a recovery, whether or not its store takes
 /// objects. If it was cut off behind the mark, the next opening makes no pass; if all was put back,
 /// it makes passes.

@@ -47,8 +47,9 @@ impl ParityDevice {
         let at = Geometry::header(self.header.sequence + 1);
         self.guarded(|device| {
             let source = &device.now.source;
-            // The older header stays as it is.
-            let mut block = source.read(at, BLOCK as usize)?;
+            // The older header stays as it is. A block that cannot be read has none to keep: the
+            // end of the next pass writes it over, too.
+            let mut block = source.read(at, BLOCK as usize).unwrap_or_else(|_| vec![0; BLOCK as usize]);
             block[MARK..MARK + mark.len()].copy_from_slice(mark);
             source.write(at, &block)?;
             source.flush(device.end)
