@@ -186,8 +186,7 @@ impl Frail {
 fn a_mark_is_written_over_a_block_that_cannot_be_read() {
     for refuses in [true, false] {
         let medium = False::new(SMALL.bytes());
-        let device =
-            ParityDevice::create(Box::new(medium.clone()), &SMALL, &*Env::seeded(1).random).unwrap();
+        let device = ParityDevice::create(Box::new(medium.clone()), &SMALL, &*Env::seeded(1).random).unwrap();
         let store = Arc::new(MemoryStore::new("bucket"));
         let frail = Frail { medium, store, refuses: Arc::default() };
         let (covered, parity) = frail.covered(device);
