@@ -2,7 +2,7 @@
 //! snapshot, and of a step.
 
 use std::io;
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -196,18 +196,23 @@ impl Source {
         Ok(Tag(tag))
     }
 
-    /// Cells of a record that lie side by side, and their tags.
-    pub fn record_cells(
+    /// Tags of cells of a record that lie side by side.
+    pub fn record_tags(
         &self,
         position: u64,
         segment: ParitySegment,
-        cells: &Range<u16>,
-        out: &mut [u8],
+        cells: RangeInclusive<u16>,
     ) -> Result<Vec<Tag>> {
-        self.read_ring(position + BLOCK + u64::from(cells.start) * PAYLOAD as u64, out)?;
         let mut tags = vec![0; cells.len() * TAG];
-        self.read_ring(tags_at(position, &segment) + u64::from(cells.start) * TAG as u64, &mut tags)?;
+        let first = u64::from(*cells.start()) * TAG as u64;
+        self.read_ring(tags_at(position, &segment) + first, &mut tags)?;
         Ok(tags.as_chunks().0.iter().map(|tag| Tag(*tag)).collect())
+    }
+
+    /// Contents of cells of a record that lie side by side, from one on.
+    pub fn record_payloads(&self, position: u64, first: u16, out: &mut [Payload]) -> Result<()> {
+        let at = position + BLOCK + u64::from(first) * PAYLOAD as u64;
+        self.read_ring(at, out.as_flattened_mut())
     }
 
     /// Content of a segment from the beginning, as its record has it.

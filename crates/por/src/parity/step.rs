@@ -7,7 +7,6 @@
 //! pass, slots that no tile has, units of tags and the area of a manifest that no header names. So
 //! others add, remove, read and audit meanwhile. Invariants [por.18] to [por.21].
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -30,11 +29,12 @@ use crate::cell::{PAYLOAD, TAG};
 use crate::tile::{Batch, Tile};
 
 /// Cells that a step has in memory at once, and those of one tile.
-const CELLS_AT_ONCE: usize = 8192;
+const CELLS_AT_ONCE: usize = 16384;
 const BATCH: usize = 2048;
-/// Cells of a record that are read at once, if one in so many of them is wanted.
+/// Cells of a record that are read at once at most, and those between two that are read with them
+/// rather than by themselves: a copy of two cells takes as long as another read.
 const SPAN: u16 = 256;
-const SPARSE: usize = 8;
+const GAP: u16 = 2;
 
 /// Whether a step is running, and how to wait until it has ended.
 #[derive(Default)]
@@ -392,23 +392,19 @@ impl Tiles {
         record: &[Wanted],
         sums: &[Mutex<Option<Collected<'_>>>],
     ) -> Result<()> {
-        let first = record[0].0;
+        let (first, last) = (record[0].0, record[record.len() - 1].0.index);
         let Entry { position, segment, .. } = self.window[first.entry];
-        let span = first.index / SPAN * SPAN..(first.index / SPAN * SPAN + SPAN).min(segment.cells());
-        // Where few of them are wanted, each is read by itself.
-        let spans: Vec<(Range<u16>, &[Wanted])> = match record.len() * SPARSE < usize::from(SPAN) {
-            true => record.chunks(1).map(|one| (one[0].0.index..one[0].0.index + 1, one)).collect(),
-            false => vec![(span, record)],
-        };
-        let longest = spans.iter().map(|(span, _)| span.len()).max().unwrap_or(0);
-        let mut buffer = Buffer::to_fill(longest * PAYLOAD);
-        for (span, wanted) in spans {
-            let (payloads, _) = buffer[..span.len() * PAYLOAD].as_chunks_mut::<PAYLOAD>();
-            let tags = source.record_cells(position, segment, &span, payloads.as_flattened_mut())?;
+        let tags = source.record_tags(position, segment, first.index..=last)?;
+        let mut buffer = Buffer::to_fill((usize::from(last - first.index) + 1) * PAYLOAD);
+        for wanted in record.chunk_by(|(a, _), (b, _)| b.index - a.index <= GAP + 1) {
+            let (from, to) = (wanted[0].0.index, wanted[wanted.len() - 1].0.index);
+            let payloads = &mut buffer.as_chunks_mut::<PAYLOAD>().0[..=usize::from(to - from)];
+            source.record_payloads(position, from, payloads)?;
             for (cell, at) in wanted {
-                let within = usize::from(cell.index - span.start);
+                let payload = &payloads[usize::from(cell.index - from)];
+                let tag = tags[usize::from(cell.index - first.index)];
                 let id = cell_id(segment, cell.index);
-                let proven = source.keys.prove(id, &payloads[within], tags[within]);
+                let proven = source.keys.prove(id, payload, tag);
                 let proven = proven.ok_or(Error::JournalDamaged(position))?;
                 let mut sum = locked(&sums[*at]);
                 let Collected { taken, tile, batch } = sum.as_mut().expect("none is stored yet");
