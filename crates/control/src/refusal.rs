@@ -162,7 +162,7 @@ codes! {
     ParityExists "PARITY-EXISTS" "A pool has one parity device, whose code spans all of its stores."
         "`zpool status {pool}` shows it; `zpool remove {pool} {device}` takes it away, and `zpool add {pool} parity NEW` begins anew.";
     ParityNone "PARITY-NONE" "Without a parity device nobody knows which bytes the stores should hold, and nothing is there from which lost ones come back."
-        "`truncate -s SIZE PATH` makes a file, with about 5 % of what the pool will hold, on a disk that you trust; then `zpool add {pool} parity PATH`.";
+        "`head -c SIZE /dev/zero > PATH` makes a file, with about 5 % of what the pool will hold, on a disk that you trust; then `zpool add {pool} parity PATH`.";
     ParityStores "PARITY-STORES" "A parity device covers stores of whole objects: file://, s3://, gs:// and az:// addresses."
         "For disks and files use `mirror` or `raidz1` to `raidz3`, and `zpool scrub {pool}`.";
     ParitySmall "PARITY-SMALL" "The code must be larger than what may be lost, and its size is decided when it is made. Nothing was changed."
