@@ -51,8 +51,8 @@ fn groups(dump: &Ran) -> Vec<&str> {
 }
 
 /// Makes files durable by the log alone and kills the daemon; gives what the log holds then, a
-/// group for each. Should a commit have come in between, as one does five seconds after the last,
-/// it holds them, and all is done again.
+/// group for each. Should a commit have come in between, as one does five seconds after the first
+/// change, it holds them, and all is done again.
 fn promise_and_kill(host: &Host, names: &[&str]) -> Ran {
     for _ in 0..50 {
         names.iter().for_each(|name| promise(host, name));

@@ -160,7 +160,7 @@ impl Dataset {
         dataset.names.insert(&NamesKey::Inode(ROOT_INODE).encode(), &record.encode())?;
         dataset.next_inode.store(2, Ordering::Relaxed);
         dataset.files.store(1, Ordering::Relaxed);
-        dataset.changes.changed.store(true, Ordering::Release);
+        dataset.changes.changed.note();
         Ok(dataset)
     }
 
@@ -186,11 +186,10 @@ impl Dataset {
             names_store,
             extents_store,
             txgs: parts.txgs,
-            env: parts.env,
             settings: RwLock::new(parts.settings),
             hash_seed: parts.hash_seed,
             inodes: Inodes::new(parts.inodes),
-            changes: Changes::default(),
+            changes: Changes::new(Arc::clone(&parts.env.clock)),
             counters: Mutex::new(parts.counters),
             freeing: Freeing::default(),
             overlay: OverlayState::default(),
@@ -204,6 +203,7 @@ impl Dataset {
             cache: parts.cache,
             owners: Arc::default(),
             account: OnceLock::new(),
+            env: parts.env,
         }
     }
 
@@ -272,20 +272,29 @@ impl Dataset {
         *self.settings.read()
     }
 
-    /// True if operations changed something since the last freeze, or there are cuts to be worked
-    /// off or records to be folded.
+    /// True if operations changed something since the last freeze, or a commit has work left of
+    /// the ones before.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        self.changes.changed.load(Ordering::Acquire)
-            || !self.freeing.cuts.read().is_empty()
-            || self.has_folds()
-            || self.owners.is_wanting()
+        self.is_changed() || self.has_leftovers()
+    }
+
+    /// True if there are cuts to be worked off, records to be folded or owners to be counted.
+    #[must_use]
+    pub fn has_leftovers(&self) -> bool {
+        !self.freeing.cuts.read().is_empty() || self.has_folds() || self.owners.is_wanting()
     }
 
     /// True if operations changed something since the last freeze.
     #[must_use]
     pub fn is_changed(&self) -> bool {
-        self.changes.changed.load(Ordering::Acquire)
+        self.changes.changed.is_set()
+    }
+
+    /// Monotonic time at which operations first changed something since the last freeze.
+    #[must_use]
+    pub fn changed_since_ns(&self) -> Option<u64> {
+        self.changes.changed.since_ns()
     }
 
     /// Bounds the extents that the next sync frees of what was cut or destroyed by what the pool
@@ -377,7 +386,7 @@ impl Dataset {
             })
             .collect();
         self.names.batch(&borrowed)?;
-        self.changes.changed.store(true, Ordering::Release);
+        self.changes.changed.note();
         Ok(())
     }
 

@@ -78,7 +78,7 @@ impl Dataset {
             return Ok(());
         }
         let open = self.txgs.gate.open_txg();
-        let goal = if self.changes.changed.load(Ordering::Acquire) { open } else { self.last_frozen() };
+        let goal = if self.is_changed() { open } else { self.last_frozen() };
         if goal > self.txgs.commits.committed() {
             self.txgs.commits.request_sync(goal);
             self.txgs.commits.wait_committed_held(goal)?;

@@ -1,7 +1,5 @@
 //! Items of a dataset's trees, written as they stand: for `Pool::forge`.
 
-use std::sync::atomic::Ordering;
-
 use crate::{Dataset, Result};
 
 impl Dataset {
@@ -18,7 +16,7 @@ impl Dataset {
             Some(value) => drop(tree.insert(key, value)?),
             None => drop(tree.remove(key)?),
         }
-        self.changes.changed.store(true, Ordering::Release);
+        self.changes.changed.note();
         Ok(())
     }
 }

@@ -137,7 +137,7 @@ impl Dataset {
         if self.has_changes() {
             // In this order: a reader that sees no changes sees the txg that has them.
             self.changes.frozen_last.store(txg.0, Ordering::Release);
-            self.changes.changed.store(false, Ordering::Release);
+            self.changes.changed.clear();
         }
         *frozen = Some(FrozenSet {
             txg,

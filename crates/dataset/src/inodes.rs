@@ -139,7 +139,7 @@ impl Dataset {
         }
         self.files.fetch_add(1, Ordering::Relaxed);
         self.owners.add_object(owned_by(&record), 1);
-        self.changes.changed.store(true, Ordering::Release);
+        self.changes.changed.note();
         Ok((inode, record))
     }
 
@@ -201,7 +201,7 @@ impl Dataset {
             state.dirty = true;
             self.changes.dirty.lock().insert(inode.id, Arc::clone(inode));
         }
-        self.changes.changed.store(true, Ordering::Release);
+        self.changes.changed.note();
     }
 
     /// Changes times only, without an operation's cost and without hurrying a commit: for atime.
@@ -216,7 +216,7 @@ impl Dataset {
             let mut dirty = self.changes.dirty.lock();
             dirty.insert(inode.id, Arc::clone(inode));
             if dirty.len() >= TOUCHED_MAX {
-                self.changes.changed.store(true, Ordering::Release);
+                self.changes.changed.note();
             }
         }
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
+use steadfast_env::Clock;
 use steadfast_env::brief::{BriefMutex, BriefRwLock};
+use steadfast_txg::Changed;
 
 use crate::cuts::Cuts;
 use crate::early_list::EarlyList;
@@ -20,7 +22,6 @@ use crate::unlogged::Pending;
 const FREES_PER_SYNC: usize = 65_536;
 
 /// Inodes with changes, of the open and of the frozen txg.
-#[derive(Default)]
 pub(crate) struct Changes {
     /// Inodes changed in the open txg.
     pub dirty: BriefMutex<InodeMap<Arc<Inode>>>,
@@ -30,9 +31,21 @@ pub(crate) struct Changes {
     /// `fsync` must find it.
     pub retired: BriefMutex<InodeMap<Arc<Inode>>>,
     /// The open txg has changes.
-    pub changed: AtomicBool,
+    pub changed: Changed,
     /// Last txg that was frozen with changes.
     pub frozen_last: AtomicU64,
+}
+
+impl Changes {
+    pub fn new(clock: Arc<dyn Clock>) -> Changes {
+        Changes {
+            dirty: BriefMutex::default(),
+            frozen: BriefMutex::default(),
+            retired: BriefMutex::default(),
+            changed: Changed::new(clock),
+            frozen_last: AtomicU64::new(0),
+        }
+    }
 }
 
 /// Ranges that were cut, and how many of their extents a sync frees.

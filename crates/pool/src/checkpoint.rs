@@ -1,8 +1,6 @@
 //! The checkpoint of a pool: one earlier root to which the pool can be taken back as a whole (ZFS:
 //! `zpool checkpoint`). Its cost is in the room `segment`, the way back in `import/checkpoint.rs`.
 
-use std::sync::atomic::Ordering;
-
 use steadfast_format::{Feature, LeafState, Txg};
 
 use crate::Pool;
@@ -78,7 +76,7 @@ impl Pool {
         if !self.core.space.keeps() && self.core.has_feature(FEATURE) {
             self.core.features.write().retain(|feature| feature.name != FEATURE);
             self.devices.labels_due.mark();
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
         }
     }
 

@@ -2,8 +2,6 @@
 //! say, hashed up to the uberblock by the commit that follows. Tests and fuzzers spoil pools with
 //! it. Only with debug assertions: no program that is shipped has it.
 
-use std::sync::atomic::Ordering;
-
 use steadfast_format::DatasetId;
 
 use crate::Pool;
@@ -41,7 +39,7 @@ impl Pool {
             ForgedTree::Names(id) => self.datasets.open_head(id)?.forge(false, key, value)?,
             ForgedTree::Extents(id) => self.datasets.open_head(id)?.forge(true, key, value)?,
         }
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         Ok(())
     }
 }

@@ -603,7 +603,7 @@ impl Pool {
             return self.core.check_writable();
         }
         if !self.core.is_suspended() {
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
             if state != Some(PoolState::Destroyed) {
                 self.syncer.stores.pack();
             }
@@ -651,7 +651,7 @@ impl Pool {
             self.syncer.commit()?;
         }
         if self.syncer.left_too_many() {
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
             if state != Some(PoolState::Destroyed) {
                 self.syncer.stores.pack();
             }
@@ -677,7 +677,7 @@ impl Pool {
                 &self.core.identity.host,
                 text,
             );
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
         }
     }
 

@@ -76,6 +76,7 @@ mod streams;
 mod sync_property;
 mod tiles;
 mod trips;
+mod txg_age;
 mod uneven;
 mod wide;
 

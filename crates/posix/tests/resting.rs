@@ -2,19 +2,39 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use crate::support::{Draw, ROOT, World};
 use steadfast_dataset::Settings;
-use steadfast_env::Env;
+use steadfast_env::{Clock, Env};
 use steadfast_format::InodeId;
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
 use steadfast_posix::{Errno, SetAttr};
 
+/// Time that passes when somebody looks, for stamps and for what is measured each by itself: an
+/// inode that is written so that it can rest is a change, whose time is noted.
+struct TwoClocks([Arc<dyn Clock>; 2]);
+
+impl Clock for TwoClocks {
+    fn wall_ns(&self) -> i128 {
+        self.0[0].wall_ns()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.0[1].monotonic_ns()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.iter().for_each(|clock| clock.sleep(duration));
+    }
+}
+
 fn world(seed: u64, inode_bytes: usize) -> World {
-    let world = World::new(Env::seeded(seed), Settings::default());
+    let clock = Arc::new(TwoClocks([(); 2].map(|()| Env::seeded(seed).clock)));
+    let world = World::new(Env { clock, ..Env::seeded(seed) }, Settings::default());
     world.inodes.set_bytes_max(inode_bytes);
     world
 }

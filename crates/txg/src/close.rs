@@ -9,7 +9,7 @@ pub enum CloseReason {
     Request,
     /// Enough is dirty to keep the devices busy.
     Dirty,
-    /// It has been open long enough.
+    /// Its first change has waited long enough.
     Time,
 }
 
@@ -18,17 +18,27 @@ pub enum CloseReason {
 pub struct Moment {
     /// Monotonic time now.
     pub now_ns: u64,
-    /// Monotonic time when the txg was opened.
-    pub opened_ns: u64,
+    /// Monotonic time of the first change of the open txg that is worth a commit; `None`: there is
+    /// nothing to commit.
+    pub changed_ns: Option<u64>,
     /// Reserved bytes against their limit, in thousandths ([`crate::Budget::fullness`]).
     pub fullness: u32,
     /// A commit of the open txg was asked for ([`crate::Commits::is_requested`]).
     pub requested: bool,
-    /// Something in the open txg is worth a commit.
-    pub changed: bool,
+}
+
+impl Moment {
+    /// How long the first change waits.
+    fn age(&self) -> Option<Duration> {
+        let since = self.changed_ns?;
+        Some(Duration::from_nanos(self.now_ns.saturating_sub(since)))
+    }
 }
 
 /// Rule by which a txg is closed.
+///
+/// The interval counts from the first change of the open txg, not from the commit before: behind a
+/// rest a txg fills as long as any other, and what came first is durable an interval later.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseRule {
     /// Longest time changes stay uncommitted.
@@ -55,15 +65,13 @@ impl CloseRule {
         if moment.fullness >= self.fullness {
             return Some(CloseReason::Dirty);
         }
-        let age = Duration::from_nanos(moment.now_ns.saturating_sub(moment.opened_ns));
-        (moment.changed && age >= self.interval).then_some(CloseReason::Time)
+        (moment.age()? >= self.interval).then_some(CloseReason::Time)
     }
 
     /// How long the loop may sleep before it must decide again, if nobody wakes it.
     #[must_use]
     pub fn patience(&self, moment: &Moment) -> Duration {
-        let age = Duration::from_nanos(moment.now_ns.saturating_sub(moment.opened_ns));
-        let rest = self.interval.saturating_sub(age);
+        let rest = self.interval.saturating_sub(moment.age().unwrap_or_default());
         if rest.is_zero() { self.interval } else { rest }
     }
 }

@@ -56,6 +56,7 @@
 
 mod account;
 mod budget;
+mod changed;
 mod close;
 mod commits;
 mod gate;
@@ -65,6 +66,7 @@ pub use account::Account;
 pub use budget::{
     AdmitKind, Budget, Cost, Limits, Reservation, Room, Space, Unlimited, Verdict, Waits, delay_ns,
 };
+pub use changed::Changed;
 pub use close::{CloseReason, CloseRule, Moment};
 pub use commits::{Commits, Suspended};
 pub use gate::{Gate, Hold};

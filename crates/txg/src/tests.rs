@@ -241,14 +241,34 @@ fn those_who_wait_learn_of_commits_and_of_suspension() {
 #[test]
 fn a_txg_is_closed_by_request_by_dirty_bytes_and_by_time() {
     let rule = CloseRule::default();
-    let quiet = Moment { now_ns: 0, opened_ns: 0, fullness: 0, requested: false, changed: true };
+    let quiet = Moment { now_ns: 0, changed_ns: Some(0), fullness: 0, requested: false };
     assert_eq!(rule.decide(&quiet), None);
     assert_eq!(rule.decide(&Moment { requested: true, ..quiet }), Some(CloseReason::Request));
     assert_eq!(rule.decide(&Moment { fullness: 250, ..quiet }), Some(CloseReason::Dirty));
     let late = Moment { now_ns: 5_000_000_000, ..quiet };
     assert_eq!(rule.decide(&late), Some(CloseReason::Time));
-    assert_eq!(rule.decide(&Moment { changed: false, ..late }), None, "an idle pool writes nothing");
+    assert_eq!(rule.decide(&Moment { changed_ns: None, ..late }), None, "an idle pool writes nothing");
+    assert_eq!(rule.decide(&Moment { changed_ns: Some(1), ..late }), None, "a rest before does not count");
     assert_eq!(rule.patience(&Moment { now_ns: 2_000_000_000, ..quiet }), Duration::from_secs(3));
+    assert_eq!(rule.patience(&Moment { changed_ns: None, ..late }), rule.interval, "no change comes sooner");
+}
+
+#[test]
+fn a_change_is_noted_with_the_time_of_the_first_one() {
+    let env = Env::simulated(1);
+    let changed = Changed::new(Arc::clone(&env.clock));
+    assert_eq!((changed.is_set(), changed.since_ns()), (false, None));
+    env.clock.sleep(LONG);
+    changed.note();
+    let first = changed.since_ns();
+    assert!(first >= Some(3_600_000_000_000), "{first:?}");
+    env.clock.sleep(LONG);
+    changed.note();
+    assert_eq!(changed.since_ns(), first);
+    changed.clear();
+    assert!(!changed.is_set());
+    changed.note();
+    assert!(changed.since_ns() >= Some(7_200_000_000_000), "the next one begins anew");
 }
 
 /// A pool whose commits never come.

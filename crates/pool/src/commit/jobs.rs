@@ -127,7 +127,7 @@ impl Syncer {
             // Slots that the last commit freed are discarded after the next one, for which they are
             // reason enough.
             left if left == before => {
-                self.core.health.changed.store(true, Ordering::Release);
+                self.core.health.changed.note();
                 Ok(None)
             }
             _ => Ok(Some(IDLE_PAUSE)),

@@ -120,8 +120,8 @@ impl Drop for Ended<'_> {
 
 /// State of the sync loop between turns.
 pub(crate) struct Turn {
-    /// When the open txg was opened.
-    opened_ns: u64,
+    /// When the last commit ended.
+    committed_ns: u64,
     /// When memory that was kept for buffers was last given back.
     trimmed_ns: u64,
     /// Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain
@@ -191,7 +191,7 @@ impl Syncer {
     /// A sync loop that begins.
     pub(crate) fn first_turn(&self) -> Turn {
         let now = self.core.env.clock.monotonic_ns();
-        Turn { opened_ns: now, trimmed_ns: now, futile_commits: 0 }
+        Turn { committed_ns: now, trimmed_ns: now, futile_commits: 0 }
     }
 
     /// One look of the sync loop: commits if it is time to, and takes a step of the jobs that are
@@ -212,10 +212,9 @@ impl Syncer {
         let is_first_due = first.is_some_and(|pause| pause.is_zero());
         let moment = Moment {
             now_ns,
-            opened_ns: turn.opened_ns,
+            changed_ns: self.core.changed_since_ns(turn.committed_ns),
             fullness: self.core.txgs.budget.fullness(),
             requested: self.core.txgs.commits.is_requested(open) || cleaning || is_first_due,
-            changed: self.core.has_changes(),
         };
         let is_suspended = self.run(jobs::BEFORE_COMMIT).is_suspended;
         if !is_suspended && rule.decide(&moment).is_some() {
@@ -226,7 +225,7 @@ impl Syncer {
             turn.note_gain(after.0 > before.0 || after.1 > before.1, cleaning, self.core.space.is_barren());
             let is_stalled = turn.futile_commits >= FUTILE_COMMITS_MAX;
             self.core.admission.stalled.store(is_stalled, Ordering::Relaxed);
-            turn.opened_ns = self.core.env.clock.monotonic_ns();
+            turn.committed_ns = self.core.env.clock.monotonic_ns();
             return Next::Again;
         }
         if self.core.is_stopping() {
@@ -268,7 +267,7 @@ impl Syncer {
         // Before anything is taken that it counts.
         let owes = self.datasets.is_owing();
         let _freeing = self.datasets.freeing.begin(owes);
-        self.core.health.changed.store(false, Ordering::Release);
+        self.core.health.changed.clear();
         self.zil.settle_logs();
         self.devices.note_given_up();
         self.devices.finish_leaving();
@@ -526,7 +525,7 @@ impl Syncer {
         self.core.keep_wished(state.last.as_ref())?;
         if self.devices.may_finish_leaving() {
             // The labels say so with the next commit, for which this is reason enough.
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
             self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
         Ok(())

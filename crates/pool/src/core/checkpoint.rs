@@ -13,8 +13,6 @@
 //!      newest root has one.
 //!      `Pool::checkpoint`, `Pool::forget_checkpoint_feature`
 
-use std::sync::atomic::Ordering;
-
 use steadfast_format::{Checkpoint, MetaKey, Uberblock};
 
 use crate::core::error::Result;
@@ -66,7 +64,7 @@ impl Core {
         }
         self.space.keep_all()?;
         *self.checkpoint.lock() = Keeping { root: committed.cloned(), wish: None, dirty: true };
-        self.health.changed.store(true, Ordering::Release);
+        self.health.changed.note();
         Ok(())
     }
 }

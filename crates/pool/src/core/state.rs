@@ -22,7 +22,7 @@ use steadfast_format::{BlockPointer, Feature, PoolGuid, PoolState, Txg, Uberbloc
 use steadfast_property::Local;
 use steadfast_segment::{CommitRoom, Space};
 use steadfast_tree::{NodeCache, Tree};
-use steadfast_txg::{Limits, Txgs};
+use steadfast_txg::{Changed, Limits, Txgs};
 
 use crate::core::admission::Admission;
 use crate::core::checkpoint::Keeping;
@@ -104,7 +104,7 @@ pub(crate) struct Health {
     /// The import took the pool back to an older root.
     pub went_back: OnceLock<WentBack>,
     /// Something changed of which no dataset knows: properties, history, a destroyed dataset.
-    pub changed: AtomicBool,
+    pub changed: Changed,
     /// Wall time of the last commit, nanoseconds since 1970.
     pub committed_ns: AtomicU64,
 }
@@ -193,7 +193,17 @@ impl Core {
     }
 
     pub fn has_changes(&self) -> bool {
-        self.health.changed.load(Ordering::Acquire) || self.heads().iter().any(|head| head.has_changes())
+        self.health.changed.is_set() || self.heads().iter().any(|head| head.has_changes())
+    }
+
+    /// Monotonic time from which the interval counts after which the open txg is committed; `None`
+    /// if there is nothing to commit. Work that a commit left over counts from `committed_ns`.
+    pub fn changed_since_ns(&self, committed_ns: u64) -> Option<u64> {
+        let of_heads = self
+            .heads()
+            .into_iter()
+            .flat_map(|head| [head.changed_since_ns(), head.has_leftovers().then_some(committed_ns)]);
+        of_heads.chain([self.health.changed.since_ns()]).flatten().min()
     }
 
     /// True if work in the background waits that only costs: [`crate::Pool::hold_background`].
@@ -309,7 +319,7 @@ impl Core {
 
     /// Notes a change that no dataset knows of, and waits until everything done so far is durable.
     pub fn commit_changes(&self) -> Result<()> {
-        self.health.changed.store(true, Ordering::Release);
+        self.health.changed.note();
         self.wait_durable()
     }
 

@@ -658,7 +658,7 @@ impl Datasets {
         self.connect_log(id, &head);
         self.watch_owners(id, &head);
         self.set_caching(id, &caching);
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         Ok(id)
     }
 

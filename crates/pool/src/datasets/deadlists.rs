@@ -175,7 +175,7 @@ impl Datasets {
         }
         for (id, after, before) in work {
             if !self.free_range(id, after, before, &mut room)? {
-                self.core.health.changed.store(true, std::sync::atomic::Ordering::Release);
+                self.core.health.changed.note();
                 return Ok(true);
             }
             let mut table = self.table.write();

@@ -430,7 +430,7 @@ impl Datasets {
             self.table.read().iter_all().filter(|(_, e)| e.row.destroying).map(|(id, _)| id).collect();
         let mut goes_on = false;
         for id in doomed {
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
             let (by_owner, head) = {
                 let table = self.table.read();
                 // A row outlives those below it, and those that take their key from it: import

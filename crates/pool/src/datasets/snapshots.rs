@@ -400,7 +400,7 @@ impl Datasets {
             if request.open > txg || request.of.iter().any(taken) {
                 drop(table);
                 self.asked.lock().push(request);
-                self.core.health.changed.store(true, std::sync::atomic::Ordering::Release);
+                self.core.health.changed.note();
                 continue;
             }
             let refused = request.of.iter().find_map(|(id, name)| {

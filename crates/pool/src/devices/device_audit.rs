@@ -23,7 +23,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use steadfast_crypto::{Signer, hash};
@@ -504,7 +503,7 @@ impl Devices {
         if is_lost {
             self.begin_search();
         }
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
     }
 
     /// Mends one segment between two commits.
@@ -584,7 +583,7 @@ impl Devices {
         }
         let Coverage { stored, covered, .. } = report.coverage;
         self.core.events.note(EventKind::Audited { samples, failed: samples - held, stored, covered });
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
     }
 
     /// The last audit, of whatever there is to audit.

@@ -34,7 +34,7 @@ impl Devices {
     fn condemn(&self, leaf: &Leaf, cause: Cause) {
         if cause == Cause::Io && self.core.space.give_up(leaf.id(), &cause.words()) {
             // The next commit writes it into the labels and tells it.
-            self.core.health.changed.store(true, std::sync::atomic::Ordering::Release);
+            self.core.health.changed.note();
             self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         } else if self.diagnosis.set(leaf.id(), cause) {
             self.core.events.note(EventKind::DeviceDegraded { path: leaf.path(), reason: cause.words() });

@@ -6,7 +6,6 @@ use crate::devices::leaf::Leaf;
 use crate::devices::probe::give_back;
 use crate::devices::state::Devices;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use steadfast_device::Device;
 use steadfast_format::AuxClass;
 use steadfast_format::AuxConfig;
@@ -146,7 +145,7 @@ impl Devices {
         }
         // The next commit writes all labels again.
         self.labels_due.mark();
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         Err(error)
     }
 

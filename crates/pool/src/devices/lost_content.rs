@@ -226,7 +226,7 @@ impl Devices {
             ranges: Vec::new(),
         });
         *self.errors.lost.lock() = moments.chain(metadata).collect();
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         Some(content)
     }
 

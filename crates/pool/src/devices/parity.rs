@@ -582,7 +582,7 @@ impl Devices {
         let committed = parity.committed.load(Ordering::Acquire);
         if has_released {
             if generation > committed {
-                self.core.health.changed.store(true, Ordering::Release);
+                self.core.health.changed.note();
             }
             // [parity_device.2]
             self.core.check_ours()?;
@@ -687,7 +687,7 @@ impl Devices {
                 parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
                 parity.idle_passes.fetch_add(1, Ordering::Relaxed);
                 // The next root tells of it.
-                self.core.health.changed.store(true, Ordering::Release);
+                self.core.health.changed.note();
                 let bodies = tile_store(&reading(code)); // [parity_device.6]
                 if let Some(bodies) = bodies {
                     self.note_tiles(parity, &bodies);
@@ -838,7 +838,7 @@ impl Devices {
         if recovered.lost.is_empty() {
             self.errors.lost.lock().clear();
         }
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         self.core.events.note(EventKind::Recovered {
             objects: recovered.restored.len() as u64,
             lost: recovered.lost.len() as u64,
@@ -904,7 +904,7 @@ impl Devices {
         // Segments that found no room in the journal meanwhile come in soon, and the rest of those
         // that were left out.
         parity.catch_up.lock().look_ns = 0;
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         self.core.events.note(match &outcome {
             Ok(rekeyed) => EventKind::Rekeyed { left_out: rekeyed.left_out.len() as u64 },
             Err(error) => EventKind::RekeyFailed { reason: error.to_string() },

@@ -365,7 +365,7 @@ impl Devices {
         *self.moves.progress.lock() = None;
         drop(moving);
         let waits = result?;
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         let word = match row.state {
             ScanState::Finished => Some("finish"),
             ScanState::Canceled => Some("cancel"),

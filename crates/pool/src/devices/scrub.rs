@@ -197,7 +197,7 @@ impl Devices {
             &self.core.identity.host,
             &format!("{what} {word}"),
         );
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         self.core.txgs.commits.nudge();
     }
 
@@ -320,7 +320,7 @@ impl Devices {
             // The end of a removal is a commit that names the device no more: ask for it.
             self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         let busy = beside_readers || self.core.txgs.budget.fullness() > 0;
         Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
     }

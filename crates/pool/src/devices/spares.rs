@@ -426,7 +426,7 @@ impl Devices {
     /// A resilver begins after the next commit, which is asked for.
     fn resilver_soon(&self) {
         self.scans.resilver_wanted.store(true, Ordering::Release);
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
     }
 
@@ -461,14 +461,14 @@ impl Devices {
         if self.core.space.columns_on(id) > 0 {
             if self.core.space.columns_named_on(id) == 0 {
                 // The rest goes with the next commit, which is reason enough for one.
-                self.core.health.changed.store(true, Ordering::Release);
+                self.core.health.changed.note();
             }
             return;
         }
         original.config.write().state = LeafState::Spared;
         self.core.space.remove_device(id);
         self.labels_due.mark();
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
     }
 
     /// The spare in use that is, or stands for, a leaf.
@@ -519,7 +519,7 @@ impl Devices {
         let id = spare.id();
         let _turn = self.core.sync_turn.lock();
         if !self.core.space.is_needed(id) && self.core.space.drop_columns(id, DROPS_PER_COMMIT) > 0 {
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
             self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
     }

@@ -39,7 +39,6 @@ use crate::devices::sweep::Trim;
 use crate::devices::sweep::TrimState;
 use crate::devices::sweep::Trims;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_device::Presence;
@@ -223,7 +222,7 @@ impl Devices {
         let txg = self.core.txgs.gate.open_txg();
         let text = format!("{} {word} vdev={}", what.verb(), leaf.path());
         self.core.history.lock().add(self.core.now_ns(), txg, 0, true, &self.core.identity.host, &text);
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
     }
 
     /// A part of the trims under way. Sync context only, between commits. Gives when to look again,

@@ -40,7 +40,7 @@ use steadfast_por::parity::{Medium, ParityDevice};
 use steadfast_property::{Local, OwnerProperty};
 use steadfast_segment::{Geometry, Space};
 use steadfast_tree::{NodeCache, Options, Tree};
-use steadfast_txg::{Limits, Txgs};
+use steadfast_txg::{Changed, Limits, Txgs};
 
 use crate::Pool;
 use crate::core::admission::Admission;
@@ -197,6 +197,7 @@ impl Plan {
         let log = Arc::new(Log::new(self.guid, epoch, Arc::clone(&txgs)));
         let anchor = self.anchor.map(Arc::new);
         log.set_vouch(anchor.as_ref().map(crate::import::anchor::voucher));
+        let changed = Changed::new(Arc::clone(&self.env.clock));
         let core = Arc::new(Core {
             env: self.env,
             identity: Identity {
@@ -246,7 +247,7 @@ impl Plan {
                 is_overtaken: AtomicBool::new(false),
                 overtaker: OnceLock::new(),
                 went_back: OnceLock::new(),
-                changed: AtomicBool::new(false),
+                changed,
                 committed_ns: AtomicU64::new(0),
             },
             requests: Arc::default(),

@@ -405,7 +405,7 @@ impl Loaded<'_> {
             self.notices.iter().for_each(|notice| pool.note_log_given_up(notice));
             pool.syncer.leftovers_due();
             pool.devices.labels_due.mark();
-            pool.core.health.changed.store(true, Ordering::Release);
+            pool.core.health.changed.note();
             if !is_behind {
                 pool.syncer.commit()?;
             }

@@ -30,7 +30,6 @@
 
 use crate::Pool;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use steadfast_format::{
     AuxClass, DeviceId, Feature, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolGuid,
@@ -289,7 +288,7 @@ impl Pool {
             return Ok(());
         }
         let commit = || {
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
             commit()
         };
         for some in self.core.space.mendable(true).chunks(DROPS_PER_COMMIT) {

@@ -106,7 +106,7 @@ impl Zil {
         }
         self.held.lock().release(id);
         self.replayed.fetch_add(groups.len() as u64, Ordering::Relaxed);
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         Ok(())
     }
 }

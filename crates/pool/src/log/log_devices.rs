@@ -325,7 +325,7 @@ impl LogLabels for Zil {
             if goes {
                 continue;
             }
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
             if state == PoolState::Active {
                 return Err(Error::LogUnfit { path: log.path.clone(), reason: error.to_string() });
             }

@@ -22,7 +22,6 @@
 use crate::log::log_change::LogChange;
 use crate::log::state::Zil;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use steadfast_device::Device;
 use steadfast_device::inject::Injector;
@@ -314,7 +313,7 @@ impl Zil {
         let any = !changes.is_empty();
         self.changes.lock().extend(changes);
         if any {
-            self.core.health.changed.store(true, Ordering::Release);
+            self.core.health.changed.note();
         }
         any
     }

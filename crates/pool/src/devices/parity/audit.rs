@@ -7,7 +7,6 @@ use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, Stratu
 use crate::devices::state::Devices;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use steadfast_crypto::Signer;
 use steadfast_por::agent::Question;
@@ -242,7 +241,7 @@ impl Devices {
         }
         let Coverage { stored, covered, .. } = report.coverage;
         self.core.events.note(EventKind::Audited { samples, failed: samples - held, stored, covered });
-        self.core.health.changed.store(true, Ordering::Release);
+        self.core.health.changed.note();
         Ok(())
     }
 }
