@@ -323,13 +323,63 @@ fn set(client: &mut Client, file: &[u8], size: Option<u64>, mtime: Option<u32>) 
     assert_eq!(status, 0);
 }
 
+/// Shares a mounted file system of which the kernel collects writes, and gives what is told.
+fn share_later(host: &Host) -> String {
+    host.shell("zfs set sharenfs=insecure,no_root_squash tank").ok().err
+}
+
+/// The kernel collects writes where nobody else changes files. That is decided at each mount.
+#[test]
+fn a_file_system_that_is_shared_or_read_only_at_its_mount_does_not_collect() {
+    let Some(host) = new_host("collected-shared", 128 << 20, "-O sharenfs=insecure,no_root_squash") else {
+        return;
+    };
+    let is = |expected: &str, why: &str| {
+        let told = host.shell("zfs get -Ho value,source writeback_cache tank").ok().out;
+        assert_eq!(told.trim(), expected, "{why}");
+        // Each write is a request of its own, or all of them are one.
+        let writes = || -> u64 {
+            let told = host.shell("zpool iostat --requests -Hp tank").ok().out;
+            let row = told.lines().find(|line| line.starts_with("tank\tlocal\twrite\t")).map(str::to_owned);
+            row.and_then(|row| row.split('\t').nth(4)?.parse().ok()).unwrap_or_default()
+        };
+        let before = writes();
+        host.shell(
+            "zfs get -Ho value readonly tank | grep -q on || yes 123456789 | dd bs=10 count=40 of=t/f",
+        )
+        .ok();
+        let came = writes() - before;
+        assert!(came == 0 || (came < 20) == expected.starts_with("on"), "{why}: {came} writes came");
+    };
+    let anew = || host.shell("zfs unmount tank && zfs mount tank").ok();
+    is("off\ttemporary", "shared");
+    assert_eq!(host.shell("zfs set sharenfs=off tank").ok().err, "");
+    is("off\ttemporary", "not mounted anew");
+    anew();
+    is("on\tlocal", "neither shared nor read-only");
+    let told = share_later(&host);
+    assert!(told.starts_with("note: 'tank' was mounted before it was shared"), "{told}");
+    assert_eq!(host.shell("zfs share tank 2>&1").ok().out, told);
+    is("on\tlocal", "it goes on");
+    let typed = told.split('`').nth(1).expect("a command");
+    host.shell(typed).ok();
+    is("off\ttemporary", "mounted anew");
+    assert_eq!(host.shell("zfs share tank 2>&1").ok().out, "");
+    host.shell("zfs set sharenfs=off tank; zfs set readonly=on tank").ok();
+    anew();
+    is("off\ttemporary", "read-only");
+    host.shell("zfs set readonly=off tank").ok();
+    is("off\ttemporary", "it was read-only");
+    anew();
+    is("on\tlocal", "in the end");
+}
+
 /// A kernel that collects writes takes sizes and times of a file that it knows from nobody but
 /// itself.
 #[test]
 fn sizes_and_times_that_a_network_client_changes_are_seen() {
-    let Some(host) = new_host("collected-nfs", 128 << 20, "-O sharenfs=insecure,no_root_squash") else {
-        return;
-    };
+    let Some(host) = new_host("collected-nfs", 128 << 20, "") else { return };
+    share_later(&host);
     let path = host.at("t").display().to_string();
     let (mut client, top) = mount(&host, &path);
     host.shell("printf 0123456789 > t/file; stat t/file").ok();
@@ -372,9 +422,8 @@ fn sizes_and_times_that_a_network_client_changes_are_seen() {
 /// nothing that either wrote in its own part is lost.
 #[test]
 fn a_file_that_a_client_and_a_local_program_write_keeps_what_both_wrote() {
-    let Some(host) = new_host("collected-both", 128 << 20, "-O sharenfs=insecure,no_root_squash") else {
-        return;
-    };
+    let Some(host) = new_host("collected-both", 128 << 20, "") else { return };
+    share_later(&host);
     let path = host.at("t").display().to_string();
     let (mut client, top) = mount(&host, &path);
     const APPEND: &str = r"

@@ -2,6 +2,7 @@
 
 use crate::message::{Words, refused};
 use crate::progress::StepBar;
+use crate::table::tame;
 use crate::world::World;
 use std::os::fd::BorrowedFd;
 use steadfast_control::api::{Call, Request};
@@ -229,6 +230,19 @@ impl<'a, 'w> Session<'a, 'w> {
         for warning in warnings {
             self.complain(doing, warning);
         }
+    }
+
+    /// The same for a change of a property. As in ZFS, a place that is taken does not make it a
+    /// failure; nor does what a share means.
+    pub fn remark(&mut self, doing: &str, warnings: Vec<Refusal>) {
+        let is_note = |warning: &Refusal| {
+            matches!(warning.code, Code::FsMountpoint | Code::ShareOpen | Code::ShareCollected)
+        };
+        let (notes, others): (Vec<Refusal>, Vec<Refusal>) = warnings.into_iter().partition(is_note);
+        for warning in notes {
+            self.tell(&format!("note: {}\n", tame(&warning.what)));
+        }
+        self.warn(doing, &others);
     }
 
     /// Writes to standard error.

@@ -52,7 +52,14 @@ struct Scene {
     /// Contents of the folder when it was mounted over.
     covered: Vec<PathBuf>,
     ended: AtomicBool,
+    collects_writes: bool,
     _dataset: DatasetHandle,
+}
+
+/// True if a kernel would be asked to collect writes. The last switch counts.
+fn collects_writes(settings: &MountSettings) -> bool {
+    let value = |switch: &String| switch.strip_prefix("writeback_cache=").map(|value| value == "on");
+    settings.switches.iter().rev().find_map(value).unwrap_or_default()
 }
 
 struct StageFront(Arc<Stage>);
@@ -82,7 +89,8 @@ impl Front for StageFront {
         let stage = Arc::clone(&self.0);
         let covered = std::fs::read_dir(at).unwrap().map(|inside| inside.unwrap().path()).collect();
         let ended = AtomicBool::new(false);
-        Ok(Box::new(Scene { stage, at: at.to_owned(), covered, ended, _dataset: dataset }))
+        let collects_writes = collects_writes(settings);
+        Ok(Box::new(Scene { stage, at: at.to_owned(), covered, ended, collects_writes, _dataset: dataset }))
     }
 
     fn may_allow_other(&self) -> bool {
@@ -128,6 +136,10 @@ impl Mounted for Scene {
 
     fn await_notes(&self) {
         self.stage.told.lock().unwrap().push(self.at.clone());
+    }
+
+    fn collects_writes(&self) -> bool {
+        self.collects_writes
     }
 
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal> {

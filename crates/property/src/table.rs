@@ -544,7 +544,8 @@ pub const DATASET: &[Property] = &[
         "off",
         "The kernel collects writes in its page cache, as for ext4, instead of passing on each `write`. Many times faster where \
          pages are rewritten often (databases, disk images). A killed daemon loses up to ten seconds of writes that no `fsync` \
-         or `close` followed, instead of five. No effect in a daemon that is not root's. Not in ZFS.",
+         or `close` followed, instead of five. No effect in a daemon that is not root's, nor where the file system is shared \
+         (`sharenfs`) or read-only when it is mounted: then `zfs get` shows `off`, source `temporary`. Not in ZFS.",
     )
     .inherited(),
     setting(

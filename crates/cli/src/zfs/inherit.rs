@@ -37,7 +37,7 @@ fn inherit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
             received: parsed.has('S'),
         };
         match session.ask(request) {
-            Ok(outcome) => session.warn(&format!("'{name}' inherits {property}, but"), &outcome.warnings),
+            Ok(outcome) => session.remark(&format!("'{name}' inherits {property}, but"), outcome.warnings),
             Err(refusal) => {
                 session.complain(&format!("cannot inherit {property} for '{}'", tame(name)), &refusal)
             }

@@ -6,7 +6,6 @@ use crate::properties::assignments;
 use crate::session::{Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{FsInherit, FsSet};
-use steadfast_control::{Code, Refusal};
 use steadfast_property::{Scope, is_user_property};
 
 pub(super) const COMMAND: Command = Command {
@@ -49,16 +48,7 @@ fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         let request = FsSet { name: name.clone(), properties: properties.clone(), no_mount: parsed.has('u') };
         match session.ask(request) {
             Ok(outcome) => {
-                // As in ZFS, a place that is taken does not make the setting a failure; nor does a
-                // share that is open to others.
-                let is_note =
-                    |warning: &Refusal| matches!(warning.code, Code::FsMountpoint | Code::ShareOpen);
-                let (notes, others): (Vec<Refusal>, Vec<Refusal>) =
-                    outcome.warnings.into_iter().partition(is_note);
-                for warning in notes {
-                    session.tell(&format!("note: {}\n", tame(&warning.what)));
-                }
-                session.warn(&format!("the property of '{name}' is set, but"), &others);
+                session.remark(&format!("the property of '{name}' is set, but"), outcome.warnings);
             }
             Err(refusal) => session.complain(&format!("cannot set property for '{}'", tame(name)), &refusal),
         }

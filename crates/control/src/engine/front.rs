@@ -114,6 +114,9 @@ pub trait Mounted: Send + Sync {
     /// A page could not be written.
     fn settle(&self) -> std::io::Result<()>;
 
+    /// True if the kernel collects its writes.
+    fn collects_writes(&self) -> bool;
+
     /// True if [`Mounted::renew`] is possible.
     fn may_renew(&self) -> bool {
         false
@@ -160,7 +163,7 @@ pub(super) struct FormerMount {
 pub(super) struct Mount {
     pub served: Arc<dyn Mounted>,
     pub at: PathBuf,
-    /// The settings that it has.
+    /// The settings that were asked for.
     pub settings: MountSettings,
     /// Mount options that differ from its properties.
     pub options: Vec<String>,

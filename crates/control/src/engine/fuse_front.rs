@@ -82,6 +82,10 @@ impl Mounted for MountedFs {
         MountedFs::settle(self)
     }
 
+    fn collects_writes(&self) -> bool {
+        MountedFs::collects_writes(self)
+    }
+
     fn may_renew(&self) -> bool {
         MountedFs::may_renew(self)
     }

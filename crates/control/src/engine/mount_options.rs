@@ -72,6 +72,23 @@ impl Engine {
         Ok(settings)
     }
 
+    /// The settings with which a file system is mounted now. A kernel that collects writes takes
+    /// sizes and times from nobody but itself. So it does not where network clients change files,
+    /// nor where a read-only mount could not be told of a received stream (decision 0298).
+    pub(super) fn settings_at_mount(
+        &self,
+        held: &ImportedPool,
+        name: &str,
+        settings: &MountSettings,
+    ) -> Result<MountSettings, Refusal> {
+        let mut settings = settings.clone();
+        if settings.read_only || self.value(held, name, "sharenfs")? != "off" {
+            // The last switch counts, and all of them before STEADFAST_FUSE.
+            settings.switches.push("writeback_cache=off".to_owned());
+        }
+        Ok(settings)
+    }
+
     /// Options that differ from the properties. mount(8) gives all options; those that repeat a
     /// property follow the property when it changes.
     pub(super) fn telling(

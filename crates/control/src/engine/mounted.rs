@@ -91,6 +91,13 @@ impl ImportedPool {
         self.mounts.lock().get(name).filter(|mount| !mount.served.has_ended()).map(|mount| mount.at.clone())
     }
 
+    /// True if the kernel collects writes of a file system; `None` for one that is not mounted.
+    pub(super) fn collects_writes(&self, name: &str) -> Option<bool> {
+        let mounts = self.mounts.lock();
+        let mount = mounts.get(name).filter(|mount| !mount.served.has_ended());
+        mount.map(|mount| mount.served.collects_writes())
+    }
+
     /// Mount options that differ from the properties.
     pub(super) fn options_of(&self, name: &str) -> Vec<String> {
         self.mounts.lock().get(name).map(|mount| mount.options.clone()).unwrap_or_default()

@@ -111,7 +111,8 @@ impl Engine {
         }
         let handle = held.pool.datasets().open_dataset(name).map_err(refuse::pool)?;
         let called = Arc::new(Mutex::new(name.to_owned()));
-        match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
+        let now = self.settings_at_mount(held, name, &settings)?;
+        match self.front.mount(handle, &at, &now, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
                 let served: Arc<dyn Mounted> = Arc::from(served);
                 served.set_desk(Arc::new(Desk::new(&self.me, Arc::clone(&called))));

@@ -237,6 +237,21 @@ impl Drop for Share {
     }
 }
 
+impl ImportedPool {
+    /// The warning that the kernel collects writes of a shared file system, if it does.
+    pub(super) fn collected_warning(&self, name: &str) -> Option<Refusal> {
+        self.collects_writes(name).filter(|collects| *collects)?;
+        // Those that are mounted below it go with it.
+        let all = if self.mounted_below(name).len() > 1 { "-R " } else { "" };
+        let what = format!(
+            "'{name}' was mounted before it was shared, so the kernel collects writes of local programs there: of what a \
+             client and a local program change in the same second one change may be lost. To end that, mount it anew: \
+             `zfs unmount {name} && zfs mount {all}{name}` (SHARE-COLLECTED)"
+        );
+        Some(Refusal::new(Code::ShareCollected, what).with("fs", name))
+    }
+}
+
 impl Engine {
     /// Shares a mounted file system as its property says, or ends that. True if it is shared now.
     pub(super) fn share(&self, held: &Arc<ImportedPool>, name: &str) -> Result<bool, Refusal> {
@@ -289,7 +304,11 @@ impl Engine {
         let mut is_shared = false;
         for name in held.mounted_below(name) {
             match self.share(held, &name) {
-                Ok(shared) => is_shared |= shared,
+                Ok(true) => {
+                    is_shared = true;
+                    warnings.extend(held.collected_warning(&name));
+                }
+                Ok(false) => {}
                 Err(refusal) => warnings.push(refusal),
             }
         }

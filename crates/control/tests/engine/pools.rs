@@ -194,11 +194,55 @@ fn writes_are_collected_where_the_property_says_so() {
     let collects = |name: &str| {
         let mounts = house.stage.mounts.lock().unwrap();
         let settings = mounts.values().find(|settings| settings.source == name).expect("mounted");
-        settings.switches.iter().any(|switch| switch == "writeback_cache=on")
+        collects_writes(settings)
     };
     assert!(collects("tank/db") && collects("tank/db/below") && !collects("tank/home"));
     house.set("tank/db", "writeback_cache", "off").unwrap();
     assert!(!collects("tank/db") && !collects("tank/db/below"), "mounted again");
+}
+
+/// Decided at each mount, and shown by `zfs get`.
+#[test]
+fn a_shared_or_read_only_mount_does_not_collect() {
+    let house = House::new("collected-not");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/db", &[("writeback_cache", "on"), ("sharenfs", "on")], None).unwrap();
+    let shown = || {
+        let request = FsList { names: vec!["tank/db".into()], depth: Some(0) };
+        let info = house.host().call(&caller(), request).unwrap().remove(0);
+        let mounts = house.stage.mounts.lock().unwrap();
+        let asked = mounts.values().find(|settings| settings.source == "tank/db").map(collects_writes);
+        let value = &info.properties["writeback_cache"];
+        (asked, value.value == "on", value.source == Source::Temporary)
+    };
+    let anew = |options: &[&str]| {
+        let name = || "tank/db".to_owned();
+        house.host().call(&caller(), FsUnmount { name: name(), force: false }).unwrap();
+        assert_eq!(shown(), (None, true, false), "the property, while it is not mounted");
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        house.host().call(&caller(), FsMount { name: name(), at: None, options, overlay: false }).unwrap();
+    };
+    let (collects, does_not) = ((Some(true), true, false), (Some(false), false, true));
+    assert_eq!(shown(), does_not, "shared when it was made");
+    house.set("tank/db", "sharenfs", "off").unwrap();
+    assert_eq!(shown(), does_not, "not mounted anew");
+    anew(&[]);
+    assert_eq!(shown(), collects);
+    house.set("tank/db", "sharenfs", "on").unwrap();
+    assert_eq!(shown(), collects, "it goes on");
+    anew(&[]);
+    assert_eq!(shown(), does_not);
+    house.set("tank/db", "sharenfs", "off").unwrap();
+    anew(&["ro"]);
+    assert_eq!(shown(), does_not);
+    anew(&[]);
+    assert_eq!(shown(), collects);
+    house.set("tank/db", "readonly", "on").unwrap();
+    assert!(shown().1, "the mount in use is what it was");
+    anew(&[]);
+    assert_eq!(shown(), does_not);
+    house.set("tank/db", "readonly", "off").unwrap();
+    assert!(!shown().1, "nor is this mounted anew");
 }
 
 #[test]

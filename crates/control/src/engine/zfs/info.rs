@@ -94,6 +94,14 @@ impl Engine {
         for (property, value) in self.temporary(held, name)? {
             properties.insert(property.into(), Value { value: value.into(), source: Source::Temporary });
         }
+        // The kernel decides at the mount, the property at the next one.
+        if let (Some(collects), Some(set)) =
+            (held.collects_writes(name), properties.get_mut("writeback_cache"))
+            && collects != (set.value == "on")
+        {
+            let value = if collects { "on" } else { "off" };
+            *set = Value { value: value.into(), source: Source::Temporary };
+        }
         if let (Some(altroot), Some(mountpoint)) = (&held.altroot, properties.get_mut("mountpoint"))
             && mountpoint.value.starts_with('/')
         {

@@ -28,7 +28,10 @@ impl Verb for FsShare {
             };
         }
         match engine.share(&held, name)? {
-            true => Ok(Outcome { warnings: engine.share_warning().into_iter().collect(), ..touched(name) }),
+            true => {
+                let warnings = held.collected_warning(name).into_iter().chain(engine.share_warning());
+                Ok(Outcome { warnings: warnings.collect(), ..touched(name) })
+            }
             false => refuse(Code::FsNotShared, format!("'{name}' has sharenfs={value}")),
         }
     }
