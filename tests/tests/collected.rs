@@ -453,3 +453,28 @@ for n in range(1, 3001):
     assert!(found[4096..] == expected, "{} bytes", found.len());
     assert_eq!(seen(&mut client, &file).size, 3001 * 4096);
 }
+
+/// While the kernel cannot hand over a local program's pages, because the way to its mount is
+/// covered, a client is told to ask again, and does not get old content.
+#[test]
+fn a_client_asks_again_while_pages_cannot_be_handed_over() {
+    const JUKEBOX: u32 = 10_008;
+    let Some(host) = new_host("collected-jukebox", 128 << 20, "") else { return };
+    share_later(&host);
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    let (mut writer, pipe) = keep_open(&host, "t/file", &noise(3, 4096));
+    let file = client.lookup(&top, "file").expect("answered").expect("there").handle;
+    host.shell("mount -t tmpfs none t").ok();
+    let (answered, (changed, _)) = (
+        read(&mut client, &file),
+        call(&mut client, 2, |out| {
+            out.opaque(&file).bool(false).bool(false).bool(false).bool(true).u64(0).u32(0).u32(0).bool(false);
+        }),
+    );
+    host.shell("umount t").ok();
+    assert_eq!((answered, changed), (Err(JUKEBOX), JUKEBOX));
+    assert_eq!(read(&mut client, &file), Ok(noise(3, 4096)));
+    drop(pipe);
+    writer.wait().expect("it ends");
+}

@@ -151,10 +151,8 @@ impl Volume for NetworkDoor {
         }
     }
 
-    fn hand_over(&self, ino: u64) {
-        if self.teller.is_some() {
-            self.folders.hand_over(ino);
-        }
+    fn hand_over(&self, file: &dyn Fn() -> Option<u64>) -> bool {
+        self.teller.is_none() || file().is_none_or(|ino| self.folders.hand_over(ino))
     }
 
     fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {

@@ -151,15 +151,15 @@ impl SnapshotFolders {
         SnapshotDoor::new(self.snapshots.clone(), self.options.clone(), self.shown, since)
     }
 
-    /// Has pages of a file handed over that the kernel may hold back, and waits for them.
-    pub(crate) fn hand_over(&self, ino: u64) {
+    /// Has pages of a file handed over that the kernel may hold back, and waits for them. False if
+    /// that is not possible now.
+    pub(crate) fn hand_over(&self, ino: u64) -> bool {
         let (collected, file) = {
             let head = self.head.read();
-            let Some(file) = head.held(ino) else { return };
+            let Some(file) = head.held(ino) else { return true };
             (Arc::clone(&head.collected), file)
         };
-        // In vain it has what the kernel gave back a moment ago.
-        collected.hand_over_to_client(file);
+        collected.hand_over_to_client(file)
     }
 
     fn part(&self, ino: u64) -> Reply<Part> {

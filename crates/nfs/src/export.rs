@@ -96,9 +96,10 @@ pub trait Volume: Send + Sync {
     fn await_noted(&self);
 
     /// Content of an inode is about to be read or changed: caches above the file system hand over
-    /// what they hold of it. Waits for a limited time only. No request of this volume runs in the
+    /// what they hold of it. `file` finds the inode, if there is any. False if they could not in a
+    /// limited time, so that the client has to ask again. No request of this volume runs in the
     /// calling thread.
-    fn hand_over(&self, ino: u64);
+    fn hand_over(&self, file: &dyn Fn() -> Option<u64>) -> bool;
 
     /// Changes a snapshot, if this user may, and waits for a limited time only. No request of this
     /// volume runs in the calling thread: others may wait for the end of those that do.

@@ -104,6 +104,26 @@ pub(crate) struct Operation<'a> {
     pub snapshot: u64,
 }
 
+/// The file of a handle; or the one of a name, if there is any, in the directory of the handle.
+pub(crate) struct ContentOf<'a> {
+    handle: Handle<'a>,
+    name: Option<&'a [u8]>,
+}
+
+impl ContentOf<'_> {
+    /// Its inode in the live file system.
+    pub(crate) fn find(&self, export: &Export) -> Option<u64> {
+        let at = export.key.open(self.handle).filter(|at| at.snapshot == LIVE)?;
+        let Some(name) = self.name else { return Some(at.ino) };
+        let mut found = None;
+        export.volume.enter(&mut |view| {
+            found = view.fs.lookup(at.ino, name).ok().map(|found| found.ino);
+            found.iter().for_each(|ino| view.fs.forget(*ino, 1));
+        });
+        found
+    }
+}
+
 impl Call<'_> {
     /// The handle by which the export is found.
     pub(crate) fn handle(&self) -> Handle<'_> {
@@ -135,13 +155,16 @@ impl Call<'_> {
     }
 
     /// The file whose content the call reads, tells of or changes.
-    pub(crate) fn content(&self) -> Option<Handle<'_>> {
+    pub(crate) fn content(&self) -> Option<ContentOf<'_>> {
         match self {
             Call::Getattr { .. }
             | Call::Setattr { .. }
             | Call::Read { .. }
             | Call::Write { .. }
-            | Call::Commit { .. } => Some(self.handle()),
+            | Call::Commit { .. } => Some(ContentOf { handle: self.handle(), name: None }),
+            Call::Create { dir, name, how: HowToCreate::Unchecked(new) } if new.size.is_some() => {
+                Some(ContentOf { handle: dir, name: Some(name) })
+            }
             _ => None,
         }
     }

@@ -339,12 +339,12 @@ impl Service {
         let (span, mut requests) = (Span::since(request.came), None);
         let person = Person::of(credential, &export.options);
         let (mut outcome, mut notes): (Option<Outcome>, Vec<Note>) = (None, Vec::new());
-        if let Some(file) = call.content().and_then(|file| export.key.open(file))
-            && file.snapshot == LIVE
-        {
-            export.volume.hand_over(file.ino);
-        }
         let reader = Client { is_dying: is_over, thread: seconds() + READ_PATIENCE.as_secs() as u32 };
+        if let Some(content) = call.content()
+            && !export.volume.hand_over(&|| serving(reader, || content.find(export)))
+        {
+            return answer(failed(xid, procedure, Status::JUKEBOX).into());
+        }
         let entered = serving(reader, || {
             export.volume.enter(&mut |view| {
                 let read_only = view.read_only || access == ShareAccess::ReadOnly;

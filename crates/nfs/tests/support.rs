@@ -38,6 +38,9 @@ pub struct Mounted {
     pub shows_folder: AtomicBool,
     /// Every request waits for a store that is away, where its pool says so.
     pub all_wait: AtomicBool,
+    /// Inodes whose content was asked for; and whether that is refused.
+    pub handed_over: Mutex<Vec<u64>>,
+    pub keeps_content: AtomicBool,
 }
 
 impl Volume for Mounted {
@@ -56,7 +59,10 @@ impl Volume for Mounted {
 
     fn await_noted(&self) {}
 
-    fn hand_over(&self, _ino: u64) {}
+    fn hand_over(&self, file: &dyn Fn() -> Option<u64>) -> bool {
+        self.handed_over.lock().extend(file());
+        !self.keeps_content.load(Ordering::Relaxed)
+    }
 
     /// Root may all. The name `held` is one that something holds.
     fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {
@@ -140,6 +146,8 @@ impl Portal {
             snapshots: Mutex::default(),
             shows_folder: AtomicBool::new(false),
             all_wait: AtomicBool::new(true),
+            handed_over: Mutex::default(),
+            keeps_content: AtomicBool::new(false),
         });
         let exports = Arc::new(Exports::default());
         let service = Arc::new(Service::new(Arc::clone(&exports), locks));

@@ -2,6 +2,8 @@
 
 use crate::support::{Calls, Portal};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use steadfast_nfs::client::Client;
 use steadfast_nfs::xdr::Reader;
 
 const STALE: u32 = 70;
@@ -38,11 +40,64 @@ fn what_was_written_is_read() {
     assert_eq!(odd, (data[2_999_990..2_999_993].to_vec(), false));
     assert_eq!(client.read(&file, 5_000_000, 10), Ok((Vec::new(), true)), "behind the end");
     assert_eq!(client.read(&top, 0, 10), Err(21), "a directory");
-    let all_wait = portal.mounted.all_wait.load(std::sync::atomic::Ordering::Relaxed);
+    let all_wait = portal.mounted.all_wait.load(Ordering::Relaxed);
     assert!(!all_wait, "MNT goes without");
-    portal.mounted.all_wait.store(true, std::sync::atomic::Ordering::Relaxed);
+    portal.mounted.all_wait.store(true, Ordering::Relaxed);
     client.read(&file, 0, 10).expect("read");
-    assert!(portal.mounted.all_wait.load(std::sync::atomic::Ordering::Relaxed), "failmode=wait holds");
+    assert!(portal.mounted.all_wait.load(Ordering::Relaxed), "failmode=wait holds");
+}
+
+/// Caches of the server hand content over first, also that of a file which CREATE empties. While
+/// they cannot, nothing is read or changed, and the client asks again.
+#[test]
+fn content_is_handed_over_before_it_is_read_or_changed() {
+    const JUKEBOX: u32 = 10_008;
+    let portal = Portal::new("async,insecure,no_root_squash");
+    let (mut client, top) = portal.root();
+    let create = |client: &mut Client, how: u32, size: Option<u64>| {
+        let answer = client.nfs(8, |out| {
+            out.opaque(&top).opaque(b"file").u32(how).bool(false).bool(false).bool(false);
+            out.bool(size.is_some());
+            size.iter().for_each(|size| _ = out.u64(*size));
+            out.u32(0).u32(0);
+        });
+        answer.expect("answered").status
+    };
+    assert_eq!(create(&mut client, 0, Some(0)), 0);
+    assert!(portal.mounted.handed_over.lock().is_empty(), "it was not there");
+    let file = client.find(&top, "file").expect("there");
+    let ino = file.attributes.ino;
+    let set_size = |client: &mut Client, size: u64| {
+        let answer = client.nfs(2, |out| {
+            out.opaque(&file.handle).bool(false).bool(false).bool(false).bool(true).u64(size);
+            out.u32(0).u32(0).bool(false);
+        });
+        answer.expect("answered").status
+    };
+    let all = |client: &mut Client| {
+        let statuses = [
+            client.write(&file.handle, 0, 0, b"content").status,
+            client.read(&file.handle, 0, 7).err().unwrap_or(0),
+            client.getattr(&file.handle).err().unwrap_or(0),
+            set_size(client, 5),
+            create(client, 0, Some(0)),
+        ];
+        assert_eq!(std::mem::take(&mut *portal.mounted.handed_over.lock()), [ino; 5]);
+        statuses
+    };
+    assert_eq!(all(&mut client), [0; 5]);
+    let size = || portal.world.fs.getattr(ino).expect("there").size;
+    assert_eq!(size(), 0);
+    assert_eq!(create(&mut client, 0, None), 0);
+    assert_eq!(create(&mut client, 1, Some(0)), 17, "GUARDED changes no file that is there");
+    assert!(portal.mounted.handed_over.lock().is_empty(), "nor do these touch its content");
+    assert_eq!(client.write(&file.handle, 0, 0, b"stays").status, 0);
+    portal.mounted.handed_over.lock().clear();
+    portal.mounted.keeps_content.store(true, Ordering::Relaxed);
+    assert_eq!(all(&mut client), [JUKEBOX; 5]);
+    assert_eq!(size(), 5);
+    portal.mounted.keeps_content.store(false, Ordering::Relaxed);
+    assert_eq!(client.read(&file.handle, 0, 9), Ok((b"stays".to_vec(), true)));
 }
 
 /// With nobody else to commit, COMMIT is answered by the commit, and a write to memory before it.
