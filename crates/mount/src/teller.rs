@@ -85,12 +85,25 @@ pub(crate) struct Teller {
 struct Queue {
     /// Inodes to be told.
     waiting: BTreeSet<u64>,
-    /// Inodes to be asked for again.
+    /// Inodes to be asked for again, at this moment.
     doubtful: BTreeSet<u64>,
+    due: Option<Instant>,
     /// How often something was asked for, and how much of that is done.
     asked: u64,
     done: u64,
     has_thread: bool,
+}
+
+impl Queue {
+    /// Takes those that are to be told now.
+    fn take(&mut self, now: Instant) -> BTreeSet<u64> {
+        let mut files = std::mem::take(&mut self.waiting);
+        if self.due.is_some_and(|due| due <= now) {
+            self.due = None;
+            files.append(&mut self.doubtful);
+        }
+        files
+    }
 }
 
 /// Answer of a handler to a change that the telling thread asked for.
@@ -189,6 +202,7 @@ impl Teller {
         let mut queue = self.queue.lock();
         if doubtful && queue.doubtful.len() < DOUBTFUL_MAX {
             queue.doubtful.insert(ino);
+            queue.due.get_or_insert_with(|| Instant::now() + LOOKUP_TIME);
         } else if !doubtful {
             queue.waiting.insert(ino);
             queue.asked += 1;
@@ -230,19 +244,20 @@ impl Teller {
         loop {
             let (files, asked) = {
                 let mut queue = self.queue.lock();
-                let mut files = std::mem::take(&mut queue.waiting);
-                while files.is_empty() {
-                    let rest = if queue.doubtful.is_empty() { REST } else { LOOKUP_TIME };
-                    let has_rested = self.changed.wait_for(&mut queue, rest).timed_out();
-                    files = std::mem::take(&mut queue.waiting);
-                    if has_rested && files.is_empty() {
-                        files = std::mem::take(&mut queue.doubtful);
-                        if files.is_empty() {
-                            queue.has_thread = false;
-                            return;
-                        }
+                let mut has_rested = false;
+                let files = loop {
+                    let files = queue.take(Instant::now());
+                    if !files.is_empty() {
+                        break files;
                     }
-                }
+                    if has_rested {
+                        queue.has_thread = false;
+                        return;
+                    }
+                    let rest = Instant::now() + REST;
+                    let until = queue.due.unwrap_or(rest);
+                    has_rested = self.changed.wait_until(&mut queue, until).timed_out() && queue.due.is_none();
+                };
                 (files.into_iter().collect::<Vec<_>>(), queue.asked)
             };
             // The mount may end meanwhile.
@@ -262,6 +277,18 @@ mod tests {
 
     fn at(seconds: i64) -> steadfast_posix::Time {
         steadfast_posix::Time { seconds, nanos: 5 }
+    }
+
+    #[test]
+    fn a_file_that_the_kernel_may_know_is_asked_for_in_time_however_much_changes() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.doubtful.insert(5);
+        queue.due = Some(now + LOOKUP_TIME);
+        queue.waiting.insert(6);
+        assert_eq!(queue.take(now), BTreeSet::from([6]));
+        queue.waiting.insert(6);
+        assert_eq!(queue.take(now + LOOKUP_TIME), BTreeSet::from([5, 6]));
+        assert!(queue.due.is_none() && queue.take(now + REST).is_empty());
     }
 
     #[test]
