@@ -374,6 +374,41 @@ fn a_file_system_that_is_shared_or_read_only_at_its_mount_does_not_collect() {
     is("on\tlocal", "in the end");
 }
 
+/// A file system that became read-only while the kernel collected its writes shows the sizes that
+/// a stream brings, and those of a snapshot.
+#[test]
+fn a_replica_shows_the_sizes_of_each_stream() {
+    let Some(host) = new_host("collected-replica", 256 << 20, "") else { return };
+    let shown = |expected: &str| {
+        let told = host.shell("zfs get -Ho value,source writeback_cache tank/to").ok().out;
+        assert_eq!(told.trim(), expected);
+    };
+    let look = "stat -c %s t/to/file; cat t/to/file";
+    host.shell(
+        "zfs create tank/from; echo one > t/from/file; zfs snapshot tank/from@1
+         zfs send tank/from@1 | zfs receive tank/to; zfs set readonly=on tank/to",
+    )
+    .ok();
+    host.shell(look).ok().says("4\none\n");
+    shown("on\tinherited from tank");
+    host.shell(
+        "echo and more >> t/from/file; zfs snapshot tank/from@2
+         zfs send -i @1 tank/from@2 | zfs receive tank/to",
+    )
+    .ok();
+    host.shell(look).ok().says("13\none\nand more\n");
+    shown("off\ttemporary");
+    host.shell(
+        "zfs set readonly=off tank/to; zfs unmount tank/to; zfs mount tank/to; zfs set readonly=on tank/to",
+    )
+    .ok();
+    shown("on\tinherited from tank");
+    host.shell(look).ok();
+    host.shell("zfs rollback -r tank/to@1").ok();
+    host.shell(look).ok().says("4\none\n");
+    shown("off\ttemporary");
+}
+
 /// A kernel that collects writes takes sizes and times of a file that it knows from nobody but
 /// itself.
 #[test]

@@ -226,6 +226,18 @@ impl Engine {
         }
     }
 
+    /// Mounts a read-only file system anew whose kernel collects writes, unless it is in use: the
+    /// kernel keeps sizes of files, and a read-only mount cannot be told others (decision 0298).
+    pub(super) fn mount_as_read_only(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
+        let is_read_only = held.mounts.lock().get(name).is_some_and(|mount| mount.settings.read_only);
+        if !is_read_only || held.collects_writes(name) != Some(true) {
+            return Vec::new();
+        }
+        let mut warnings = self.mount_anew(held, name);
+        warnings.retain(|warning| warning.code != Code::FsBusy);
+        warnings
+    }
+
     fn is_inside_a_mount(&self, at: &Path) -> bool {
         let holds = |held: &Arc<ImportedPool>| {
             held.mounts.lock().values().any(|mount| at.starts_with(&mount.at) && !mount.served.has_ended())

@@ -254,6 +254,7 @@ impl ReceiveWatch for Watch<'_> {
     ) -> steadfast_pool::Result<()> {
         if !changes {
             let turn = self.engine.verbs.lock();
+            self.warnings.extend(self.engine.mount_as_read_only(self.held, dataset));
             // Mounts inside of it may lose their folders.
             let mount = self.held.renewable(dataset);
             let mount = mount.filter(|(_, at)| self.held.inner_mounts(at).is_empty());

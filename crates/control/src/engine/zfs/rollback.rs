@@ -56,6 +56,9 @@ impl Verb for FsRollback {
         }
         held.pool.datasets().check_destroy_all(&clones).map_err(refuse::pool)?;
         held.pool.datasets().check_destroy_snapshots(&younger, false).map_err(refuse::pool)?;
+        for refusal in engine.mount_as_read_only(&held, fs) {
+            eprintln!("steadfast: {}", refusal.what);
+        }
         let mount = info.volume.is_none().then(|| held.renewable(fs)).flatten();
         if let Some((served, at)) = mount {
             engine.roll_mounted(&held, &self, (fs, &clones, &younger), (&*served, &at))?;
