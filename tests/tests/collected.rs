@@ -489,6 +489,52 @@ for n in range(1, 3001):
     assert_eq!(seen(&mut client, &file).size, 3001 * 4096);
 }
 
+/// The time of a local program's write, told late by the kernel, does not undo one that a client
+/// set behind it (`cp -p`, `rsync -t`), and a later write counts.
+#[test]
+fn a_time_that_a_client_sets_stays_until_a_program_writes_again() {
+    let Some(host) = new_host("collected-utimes", 128 << 20, "") else { return };
+    share_later(&host);
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    const SET: u32 = 981_173_106;
+    for round in 0..5 {
+        let name = format!("t/file{round}");
+        let (mut writer, mut pipe) = keep_open(&host, &name, &noise(3, 4096));
+        let file = client.lookup(&top, &name[2..]).expect("answered").expect("there").handle;
+        // Another tick of the clock than that in which it was made, and another one.
+        std::thread::sleep(Duration::from_millis(20));
+        std::io::Write::write_all(&mut pipe, &noise(5, 4096)).expect("written");
+        steadfast_tests::until(|| match fs::metadata(host.at(&name)).map(|about| about.len()) {
+            Ok(8192) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        let time = || host.shell(&format!("stat -c %.9Y {name}")).ok().out.trim().to_owned();
+        let (seconds, nanos) = seen(&mut client, &file).mtime;
+        assert_eq!(time(), format!("{seconds}.{nanos:09}"), "it comes with the pages");
+        set(&mut client, &file, None, Some(SET));
+        let local = format!("stat -c %Y {name}");
+        assert_eq!(host.shell(&local).ok().out.trim(), SET.to_string());
+        // The kernel hands over what it has.
+        host.shell("sync -f t").ok();
+        assert_eq!((seen(&mut client, &file).mtime, round), ((SET, 7), round));
+        std::thread::sleep(Duration::from_millis(20));
+        std::io::Write::write_all(&mut pipe, &noise(4, 4096)).expect("written");
+        drop(pipe);
+        writer.wait().expect("it ends");
+        let after = seen(&mut client, &file).mtime;
+        assert!(after.0 > SET, "{after:?}");
+        assert_eq!(host.shell(&local).ok().out.trim(), after.0.to_string());
+    }
+    // A new name: the kernel hands over the time of this change late, and the other one with it.
+    host.shell("echo content > t/old; sleep 0.02; mv t/old t/new; sleep 0.02").ok();
+    let file = client.lookup(&top, "new").expect("answered").expect("there").handle;
+    set(&mut client, &file, None, Some(SET));
+    host.shell("sync -f t; stat -c %Y t/new").ok().says(&SET.to_string());
+    assert_eq!(seen(&mut client, &file).mtime, (SET, 7));
+}
+
 /// While the kernel cannot hand over a local program's pages, because the way to its mount is
 /// covered, a client is told to ask again, and does not get old content.
 #[test]
