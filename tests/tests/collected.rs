@@ -453,8 +453,8 @@ fn sizes_and_times_that_a_network_client_changes_are_seen() {
     assert!(fs::read(host.at("t/file")).expect("read") == whole);
 }
 
-/// A local program makes a file longer, a client changes its first page and cuts what lies behind:
-/// nothing that either wrote in its own part is lost.
+/// A local program makes a file longer, and a client changes its first page: nothing that either
+/// wrote in its own part is lost.
 #[test]
 fn a_file_that_a_client_and_a_local_program_write_keeps_what_both_wrote() {
     let Some(host) = new_host("collected-both", 128 << 20, "") else { return };
@@ -558,4 +558,55 @@ fn a_client_asks_again_while_pages_cannot_be_handed_over() {
     assert_eq!(read(&mut client, &file), Ok(noise(3, 4096)));
     drop(pipe);
     writer.wait().expect("it ends");
+}
+
+/// A client cuts a file whose pages a local program writes one after the other: those before the
+/// cut are gone, those behind it are there, and both sides see that.
+#[test]
+fn each_write_of_a_program_is_before_a_clients_cut_or_behind_it() {
+    const PAGES: usize = 1_000;
+    let Some(host) = new_host("collected-cut", 512 << 20, "") else { return };
+    share_later(&host);
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    const WRITE: &str = r"
+import os, sys, time
+fd = os.open('t/file', os.O_RDWR | os.O_CREAT, 0o644)
+for line in sys.stdin:
+    os.pwrite(fd, b'old!' * (1024 * 1001), 0)
+    os.fsync(fd)
+    print('begins', flush=True)
+    for n in range(1, 1001):
+        os.pwrite(fd, b'%04d' % n * 1024, n * 4096)
+        time.sleep(0.00005)
+    print('ends', flush=True)
+";
+    fs::write(host.at("write.py"), WRITE).expect("a file");
+    let mut write = Command::new("python3");
+    write.arg("write.py").current_dir(host.at("")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut write = spawn(&mut write).expect("it runs");
+    let mut told = std::io::BufRead::lines(std::io::BufReader::new(write.stdout.take().expect("a pipe")));
+    let mut go = write.stdin.take().expect("a pipe");
+    let page = |n: usize| format!("{n:04}").repeat(1024).into_bytes();
+    let mut within = 0;
+    for round in 0..15 {
+        std::io::Write::write_all(&mut go, b"go\n").expect("it reads");
+        assert_eq!(told.next().expect("a line").expect("text"), "begins");
+        let file = client.lookup(&top, "file").expect("answered").expect("there").handle;
+        std::thread::sleep(Duration::from_millis(7 * round % 50));
+        set(&mut client, &file, Some(4096), None);
+        assert_eq!(told.next().expect("a line").expect("text"), "ends");
+        let found = fs::read(host.at("t/file")).expect("read");
+        let pages: Vec<&[u8]> = found.chunks(4096).collect();
+        let there = |n: usize| pages.get(n).is_some_and(|found| **found == page(n));
+        let is_gone = |n: usize| pages.get(n).is_none_or(|found| found.iter().all(|byte| *byte == 0));
+        let first = (1..=PAGES).find(|n| there(*n)).unwrap_or(PAGES + 1);
+        let wrong = (1..=PAGES).find(|n| if *n < first { !is_gone(*n) } else { !there(*n) });
+        assert_eq!(wrong, None, "round {round}: page {first} is the first one of {}", pages.len());
+        assert_eq!(seen(&mut client, &file).size, found.len() as u64);
+        within += u32::from((2..=PAGES).contains(&first));
+    }
+    drop(go);
+    assert!(write.wait().expect("it ends").success());
+    assert!(within > 0, "no cut came between two writes");
 }

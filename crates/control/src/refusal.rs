@@ -377,7 +377,7 @@ codes! {
         "Another NFS server may have the port. Start the daemon with another one, as in `STEADFAST_NFS=127.0.0.1:20490 steadfast daemon run`, then run `zfs share -a`.";
     ShareOpen "SHARE-OPEN" "The daemon listens for NFS clients of other machines, as STEADFAST_NFS says. Whoever has one of them, or reads the network, has the files."
         "Share with machines that you trust (`zfs set sharenfs=rw=@NETWORK/LENGTH FS`), in a network that you trust, or through a tunnel.";
-    ShareCollected "SHARE-COLLECTED" "The file system was not shared when it was mounted, so the kernel collects writes of local programs in its page cache. Clients and local programs see each other's changes; of two in the same second one may be lost."
+    ShareCollected "SHARE-COLLECTED" "The file system was not shared when it was mounted, so the kernel collects writes of local programs in its page cache. Clients and local programs see each other's changes; a page that both change in the same moment has the content of one of them."
         "Mount it anew, which ends that: `zfs unmount {fs} && zfs mount {fs}`. Programs that have files open there must end first.";
     FsNotMounted "FS-NOT-MOUNTED" "The file system is not mounted."
         "Nothing needs to be done.";

@@ -43,7 +43,7 @@ use steadfast_posix::{WriteClaim, WriteRoom};
 
 use crate::promised::{Planned, PlannedFile, Promised};
 use crate::snapshots::SnapshotFolders;
-use crate::teller::{Content, Teller};
+use crate::teller::{Content, StillFile, Teller};
 
 /// Time between two hand-overs of all changed pages: that of two commits. So a killed daemon loses
 /// two of them at most.
@@ -321,6 +321,11 @@ impl Collected {
             self.promised.lock().arrive(only);
         }
         handed_over
+    }
+
+    /// Has the kernel keep a file still, as [`Teller::keep_still`].
+    pub(crate) fn keep_still(&self, file: (u64, u64)) -> Option<StillFile> {
+        self.teller.keep_still(&self.transport.get()?.pages, file)
     }
 
     /// Tells the kernel sizes and times of files, which it takes from nobody but itself. `look` as

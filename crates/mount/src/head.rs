@@ -386,6 +386,15 @@ impl Handler for HeadHandler {
     fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
         self.top.shows_attributes(ino);
         if self.collected.teller.is_telling(req.pid) {
+            if set.size.is_some() && self.collected.teller.keeps_still() {
+                if !req.may_wait {
+                    return Err(Errno::EAGAIN);
+                }
+                if self.collected.teller.was_set_still() != Some(true) {
+                    return Err(Errno::EBUSY);
+                }
+                return self.fs.getattr(ino).map(|attr| self.reply(&attr)).map_err(errno);
+            }
             let attributes = self.fs.getattr(ino).map_err(errno)?;
             match self.collected.teller.answer(set, attributes.mtime) {
                 Answer::AsItIs => return Ok(self.reply(&attributes)),

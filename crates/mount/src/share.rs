@@ -7,13 +7,13 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use steadfast_format::InodeId;
 use steadfast_fuse::{Notifier, NotifyError};
-use steadfast_nfs::{Note, SnapshotChange, View, Volume};
+use steadfast_nfs::{Note, SnapshotChange, Still, View, Volume};
 use steadfast_posix::{Errno, FileSystem, Identity};
 
 use crate::desk::Person;
 use crate::snapshot_door::SnapshotDoor;
 use crate::snapshots::SnapshotFolders;
-use crate::teller::Teller;
+use crate::teller::{StillFile, Teller};
 use crate::top::{TOP, TopFolder};
 
 /// Longest wait for requests under way, before the file system is unmounted.
@@ -127,6 +127,19 @@ fn verifier_of(fs: &FileSystem) -> [u8; 8] {
     (fs.dataset().now().as_ns() as u64).to_be_bytes()
 }
 
+/// A file that the kernel keeps still.
+struct StillInode {
+    ino: u64,
+    file: StillFile,
+}
+
+impl Still for StillInode {
+    fn end(self: Box<Self>, notes: &[Note]) {
+        let is_set = notes.iter().any(|note| matches!(note, Note::Content(ino, ..) if *ino == self.ino));
+        self.file.end(is_set);
+    }
+}
+
 impl Volume for NetworkDoor {
     fn enter(&self, act: &mut dyn FnMut(&View<'_>)) -> bool {
         let Some(is_open) = self.is_open.try_read().filter(|is_open| **is_open) else { return false };
@@ -153,6 +166,12 @@ impl Volume for NetworkDoor {
 
     fn hand_over(&self, file: &dyn Fn() -> Option<u64>) -> bool {
         self.teller.is_none() || file().is_none_or(|ino| self.folders.hand_over(ino))
+    }
+
+    fn keep_still(&self, ino: u64) -> Option<Box<dyn Still>> {
+        self.teller.as_ref()?;
+        let file = self.folders.keep_still(ino)?;
+        Some(Box::new(StillInode { ino, file }))
     }
 
     fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {

@@ -33,6 +33,7 @@ use crate::desk::{Person, SnapshotDesk};
 use crate::fsync_waiters::is_dying;
 use crate::head::{HeadHandler, counted};
 use crate::snapshot_door::SnapshotDoor;
+use crate::teller::StillFile;
 
 /// Bits of an inode's number within its file system.
 const INODE_BITS: u32 = 48;
@@ -160,6 +161,15 @@ impl SnapshotFolders {
             (Arc::clone(&head.collected), file)
         };
         collected.hand_over_to_client(file)
+    }
+
+    /// Has the kernel keep a file still that it may hold pages of, while its size is set.
+    pub(crate) fn keep_still(&self, ino: u64) -> Option<StillFile> {
+        let (collected, file) = {
+            let head = self.head.read();
+            (Arc::clone(&head.collected), head.held(ino)?)
+        };
+        collected.keep_still(file)
     }
 
     fn part(&self, ino: u64) -> Reply<Part> {

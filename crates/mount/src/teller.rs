@@ -10,6 +10,11 @@
 //! file through its own mount, and sets its time; the handler knows the thread, changes nothing,
 //! and answers what is so.
 //!
+//! Where a client cuts a file that a local program may be writing, the kernel is asked for a
+//! truncation first. While the handler has not answered, no page of the file changes and none is
+//! written ([`StillFile`]). The client's cut is made then, and its size is the answer. So each
+//! write of the program is before the cut, or behind it.
+//!
 //! A program that writes meanwhile must lose nothing. The kernel truncates under the lock of the
 //! file, under which no write makes it longer; and where a file has another size than the one to
 //! truncate to, it sends a time of modification along. So it is asked to truncate to the size that
@@ -20,7 +25,8 @@
 //!      looked at and before it is told another one, and if its size has changed by then it is told
 //!      nothing: so no page that made the file longer is cut off.
 //! [teller.2] Nothing is held while the kernel is told: neither a lock of the mount nor a handler
-//!      waits for it. Replies to network clients wait, for a limited time.
+//!      waits for it. Replies to network clients wait, for a limited time. Exception: the handler
+//!      of a file that is kept still waits for the client's change, for a limited time.
 //! [teller.3] A time that the kernel hands over while it is told one is that of a write that it
 //!      collected. It is taken if it is later than ours.
 //!
@@ -48,6 +54,9 @@ const REST: Duration = Duration::from_secs(2);
 const DOUBTFUL_MAX: usize = 1 << 10;
 /// Before the kernel is asked again about a file that it was about to learn of.
 const LOOKUP_TIME: Duration = Duration::from_millis(20);
+
+/// Longest wait until the kernel keeps a file still, and then for the change of it.
+const STILL_MAX: Duration = Duration::from_secs(1);
 
 /// The content of a file as it can be told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -77,6 +86,8 @@ pub(crate) struct Teller {
     thread: AtomicU32,
     /// The time that it tells.
     told: Mutex<Option<steadfast_posix::Time>>,
+    /// The file that the kernel is asked to keep still.
+    still: Mutex<Option<Arc<Still>>>,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -106,6 +117,67 @@ impl Queue {
     }
 }
 
+/// How far a file is that the kernel is asked to keep still.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Phase {
+    /// The kernel is asked.
+    #[default]
+    Asked,
+    /// It waits for an answer.
+    Held,
+    /// The answer is the size that was set.
+    Set,
+    /// The answer is a refusal: nothing was set, or that took too long.
+    Refused,
+}
+
+/// A file that the kernel is asked to keep still.
+#[derive(Debug, Default)]
+struct Still {
+    phase: Mutex<Phase>,
+    changed: Condvar,
+}
+
+impl Still {
+    /// Goes on to a phase, unless it is over.
+    fn go_on(&self, to: Phase) {
+        let mut phase = self.phase.lock();
+        if matches!(*phase, Phase::Asked | Phase::Held) {
+            *phase = to;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits for the end of a phase. One that does not end in time is refused.
+    fn await_end_of(&self, this: Phase) -> Phase {
+        let end = Instant::now() + STILL_MAX;
+        let mut phase = self.phase.lock();
+        while *phase == this {
+            if self.changed.wait_until(&mut phase, end).timed_out() && *phase == this {
+                *phase = Phase::Refused;
+            }
+        }
+        *phase
+    }
+}
+
+/// Of this file no page changes in the kernel, and none is written, while a client sets its size.
+/// The kernel takes over the size in the end, or keeps its own if none was set.
+#[derive(Debug)]
+pub(crate) struct StillFile(Arc<Still>);
+
+impl StillFile {
+    pub(crate) fn end(self, is_set: bool) {
+        self.0.go_on(if is_set { Phase::Set } else { Phase::Refused });
+    }
+}
+
+impl Drop for StillFile {
+    fn drop(&mut self) {
+        self.0.go_on(Phase::Refused);
+    }
+}
+
 /// Answer of a handler to a change that the telling thread asked for.
 pub(crate) enum Answer {
     /// The attributes as they are.
@@ -120,6 +192,49 @@ impl Teller {
     /// The request is one of the telling thread.
     pub(crate) fn is_telling(&self, thread: u32) -> bool {
         thread != 0 && self.thread.load(Ordering::Acquire) == thread
+    }
+
+    /// Has the kernel keep a file still. None if it does not know it, or not in time.
+    pub(crate) fn keep_still(self: &Arc<Teller>, pages: &HeldPages, file: (u64, u64)) -> Option<StillFile> {
+        let still = Arc::new(Still::default());
+        let (teller, pages, asked) = (Arc::clone(self), pages.clone(), Arc::clone(&still));
+        let thread = std::thread::Builder::new().name("still".into());
+        thread.spawn(move || teller.ask_for_stillness(&pages, file, &asked)).ok()?;
+        (still.await_end_of(Phase::Asked) == Phase::Held).then(|| StillFile(still))
+    }
+
+    fn ask_for_stillness(&self, pages: &HeldPages, file: (u64, u64), still: &Arc<Still>) {
+        if let Some(_gate) = self.gate.try_lock_for(STILL_MAX) {
+            *self.still.lock() = Some(Arc::clone(still));
+            let ask = || pages.known(file).and_then(|known| known.tell_size(known.view()?.size));
+            // Where it fails the kernel is told of the change when it was made.
+            let _ = self.as_teller(ask);
+            *self.still.lock() = None;
+        }
+        still.go_on(Phase::Refused);
+    }
+
+    /// The kernel keeps a file still for as long as this takes. True if its size was set then.
+    pub(crate) fn was_set_still(&self) -> Option<bool> {
+        let still = self.still.lock().clone()?;
+        still.go_on(Phase::Held);
+        Some(still.await_end_of(Phase::Held) == Phase::Set)
+    }
+
+    /// The file of a truncation that the telling thread asks for is to be kept still.
+    pub(crate) fn keeps_still(&self) -> bool {
+        self.still.lock().is_some()
+    }
+
+    /// Runs `tell` on a thread whose changes are known as those of the teller.
+    fn as_teller<T: Send>(&self, tell: impl FnOnce() -> T + Send) -> T {
+        steadfast_fuse::aside(|| {
+            let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            self.thread.store(own, Ordering::Release);
+            let told = tell();
+            self.thread.store(0, Ordering::Release);
+            told
+        })
     }
 
     /// The answer to a change that the telling thread asked for. `mtime`: ours.
@@ -148,14 +263,11 @@ impl Teller {
         look: impl Fn(u64) -> Option<(Content, bool)> + Sync,
     ) {
         let _gate = self.gate.lock();
-        steadfast_fuse::aside(|| {
-            self.thread
-                .store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Ordering::Release);
+        self.as_teller(|| {
             for &ino in files {
                 // One that cannot be told is gone, or is told the next time.
                 let _ = self.tell_one(pages, ino, || look(ino));
             }
-            self.thread.store(0, Ordering::Release);
         });
     }
 
@@ -256,7 +368,8 @@ impl Teller {
                     }
                     let rest = Instant::now() + REST;
                     let until = queue.due.unwrap_or(rest);
-                    has_rested = self.changed.wait_until(&mut queue, until).timed_out() && queue.due.is_none();
+                    has_rested =
+                        self.changed.wait_until(&mut queue, until).timed_out() && queue.due.is_none();
                 };
                 (files.into_iter().collect::<Vec<_>>(), queue.asked)
             };

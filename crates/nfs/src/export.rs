@@ -80,6 +80,12 @@ pub enum SnapshotChange {
     Rename(String, String),
 }
 
+/// A file that caches above the file system leave alone for a while.
+pub trait Still {
+    /// They go on, with the size that was set if the notes tell of that.
+    fn end(self: Box<Self>, notes: &[Note]);
+}
+
 /// A mounted file system, as the front reaches it.
 pub trait Volume: Send + Sync {
     /// Runs a request. False if it cannot at the moment: it is being unmounted, or its content
@@ -100,6 +106,11 @@ pub trait Volume: Send + Sync {
     /// limited time, so that the client has to ask again. No request of this volume runs in the
     /// calling thread.
     fn hand_over(&self, file: &dyn Fn() -> Option<u64>) -> bool;
+
+    /// The size of a file is about to be set: caches above the file system neither change nor hand
+    /// over content of it until this ends. None if there are no such caches, or they cannot in a
+    /// limited time. No request of this volume runs in the calling thread.
+    fn keep_still(&self, ino: u64) -> Option<Box<dyn Still>>;
 
     /// Changes a snapshot, if this user may, and waits for a limited time only. No request of this
     /// volume runs in the calling thread: others may wait for the end of those that do.

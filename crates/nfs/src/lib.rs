@@ -49,7 +49,7 @@ mod turns;
 pub mod xdr;
 
 pub use crowd::CONNECTIONS_MAX;
-pub use export::{Export, Exports, Note, SnapshotChange, Snapshots, View, Volume};
+pub use export::{Export, Exports, Note, SnapshotChange, Snapshots, Still, View, Volume};
 pub use lock_service::LockSettings;
 pub use registration::{RPCBIND, Registration};
 pub use reply::Reply;

@@ -169,6 +169,16 @@ impl Call<'_> {
         }
     }
 
+    /// True if the call sets the size of a file that there is.
+    pub(crate) fn sets_size(&self) -> bool {
+        match self {
+            Call::Setattr { new, .. } | Call::Create { how: HowToCreate::Unchecked(new), .. } => {
+                new.size.is_some()
+            }
+            _ => false,
+        }
+    }
+
     /// True if the call may be carried out twice with the same result.
     pub(crate) fn is_repeatable(&self) -> bool {
         !matches!(

@@ -17,6 +17,7 @@ use crate::server::Log;
 use crate::snapshot_folders::{Way, ZFS, way_of};
 use crate::xdr::{Reader, Writer};
 use parking_lot::Mutex;
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -340,11 +341,13 @@ impl Service {
         let person = Person::of(credential, &export.options);
         let (mut outcome, mut notes): (Option<Outcome>, Vec<Note>) = (None, Vec::new());
         let reader = Client { is_dying: is_over, thread: seconds() + READ_PATIENCE.as_secs() as u32 };
-        if let Some(content) = call.content()
-            && !export.volume.hand_over(&|| serving(reader, || content.find(export)))
-        {
+        let (content, found) = (call.content(), OnceCell::new());
+        let find = || *found.get_or_init(|| serving(reader, || content.as_ref()?.find(export)));
+        if content.is_some() && !export.volume.hand_over(&find) {
             return answer(failed(xid, procedure, Status::JUKEBOX).into());
         }
+        let still = found.get().copied().flatten().filter(|_| call.sets_size());
+        let still = still.and_then(|ino| export.volume.keep_still(ino));
         let entered = serving(reader, || {
             export.volume.enter(&mut |view| {
                 let read_only = view.read_only || access == ShareAccess::ReadOnly;
@@ -356,6 +359,9 @@ impl Service {
                 outcome = Some(made.unwrap_or_else(|status| failed(xid, procedure, status).into()));
             })
         });
+        if let Some(still) = still {
+            still.end(&notes);
+        }
         let is_told = !notes.is_empty() && export.volume.note(&notes);
         let waits_for_log = entered && matches!(outcome, Some(Outcome::Durable { .. }));
         if is_told && !waits_for_log {

@@ -16,7 +16,8 @@ use steadfast_nfs::client::{Answered, Attributes, Claim, Client, Found, attribut
 use steadfast_nfs::handle::{ExportId, HandleKey};
 use steadfast_nfs::xdr::{Reader, Writer};
 use steadfast_nfs::{
-    Door, Export, Exports, LockSettings, Note, Server, Service, SnapshotChange, Snapshots, View, Volume,
+    Door, Export, Exports, LockSettings, Note, Server, Service, SnapshotChange, Snapshots, Still, View,
+    Volume,
 };
 use steadfast_posix::{Errno, FileSystem, Identity, Time};
 use steadfast_property::ShareOptions;
@@ -62,6 +63,10 @@ impl Volume for Mounted {
     fn hand_over(&self, file: &dyn Fn() -> Option<u64>) -> bool {
         self.handed_over.lock().extend(file());
         !self.keeps_content.load(Ordering::Relaxed)
+    }
+
+    fn keep_still(&self, _: u64) -> Option<Box<dyn Still>> {
+        None
     }
 
     /// Root may all. The name `held` is one that something holds.

@@ -244,8 +244,8 @@ impl ImportedPool {
         // Those that are mounted below it go with it.
         let all = if self.mounted_below(name).len() > 1 { "-R " } else { "" };
         let what = format!(
-            "'{name}' was mounted before it was shared, so the kernel collects writes of local programs there: of what a \
-             client and a local program change in the same second one change may be lost. To end that, mount it anew: \
+            "'{name}' was mounted before it was shared, so the kernel collects writes of local programs there: a page \
+             that a client and a local program change in the same moment has the content of one of them. To end that, mount it anew: \
              `zfs unmount {name} && zfs mount {all}{name}` (SHARE-COLLECTED)"
         );
         Some(Refusal::new(Code::ShareCollected, what).with("fs", name))
