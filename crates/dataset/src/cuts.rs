@@ -23,11 +23,19 @@ pub(crate) struct Cuts {
     pub(crate) by_inode: BTreeMap<InodeId, RangeSet>,
     /// Ranges listed in the extents tree.
     pub(crate) listed: BTreeSet<(InodeId, u64, u64)>,
+    /// Files whose extents cannot all be read. Their cuts stay listed and wait for the next opening
+    /// of the dataset: each try reads what is damaged.
+    pub(crate) blocked: BTreeSet<InodeId>,
 }
 
 impl Cuts {
     pub(crate) fn is_empty(&self) -> bool {
         self.by_inode.is_empty()
+    }
+
+    /// True if the next sync can free extents.
+    pub(crate) fn is_due(&self) -> bool {
+        self.by_inode.keys().any(|inode| !self.blocked.contains(inode))
     }
 
     pub(crate) fn of(&self, inode: InodeId) -> Option<&RangeSet> {

@@ -282,7 +282,7 @@ impl Dataset {
     /// True if there are cuts to be worked off, records to be folded or owners to be counted.
     #[must_use]
     pub fn has_leftovers(&self) -> bool {
-        !self.freeing.cuts.read().is_empty() || self.has_folds() || self.owners.is_wanting()
+        self.owes_frees() || self.has_folds() || self.owners.is_wanting()
     }
 
     /// True if operations changed something since the last freeze.

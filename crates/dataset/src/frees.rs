@@ -1,4 +1,8 @@
 //! Freeing the extents of cuts, a bounded number a sync (ZFS: the async destroy of freed blocks).
+//!
+//! Where extents cannot be read, the cut waits for the next opening of the dataset, and the sync
+//! goes on: a file can be removed though its content is damaged. Space behind the damage stays in
+//! use meanwhile (ZFS: `zfs_free_leak_on_eio=0`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -44,13 +48,20 @@ impl Dataset {
         grown: &mut Growth,
     ) -> Result<Vec<(Arc<Inode>, i64)>> {
         let mut shrunk_inodes = Vec::new();
-        let owed: Vec<InodeId> = self.freeing.cuts.read().by_inode.keys().copied().collect();
+        let owed: Vec<InodeId> = {
+            let cuts = self.freeing.cuts.read();
+            cuts.by_inode.keys().filter(|id| !cuts.blocked.contains(id)).copied().collect()
+        };
         for id in owed {
             // Loaded before anything is freed: if what it occupies must be counted, then with what
             // is counted off below.
             let inode = match self.inode(id) {
                 Ok(inode) => Some(inode),
                 Err(Error::NoInode(_)) => None, // it is removed, and only its content is left
+                Err(Error::Tree(error)) if error.is_unreadable() => {
+                    self.freeing.cuts.write().blocked.insert(id);
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let ranges: Vec<Range<u64>> =
@@ -86,7 +97,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Up to where the extents of `range` are freed.
+    /// Up to where the extents of `range` are freed. Short of its end if `budget` is spent or if
+    /// extents cannot be read.
     fn free_extents(
         &self,
         inode: InodeId,
@@ -105,9 +117,15 @@ impl Dataset {
             }
             let step = FREE_BATCH.min(*budget);
             let mut found: Vec<(Vec<u8>, Extent)> = Vec::new();
-            let mut seen = 0;
+            let (mut seen, mut is_blocked) = (0, false);
             for item in self.extents.range(extent_key(inode, at)..end.clone()).take(step) {
-                let (key, value) = item?;
+                let (key, value) = match item {
+                    Err(error) if error.is_unreadable() => {
+                        is_blocked = true;
+                        break;
+                    }
+                    item => item?,
+                };
                 let decoded = ExtentsKey::decode(&key);
                 let key_of = |source| Error::Item { dataset: self.id, source };
                 let ExtentsKey::Extent { offset, .. } = decoded.map_err(key_of)? else { continue };
@@ -125,6 +143,10 @@ impl Dataset {
                 self.drop_extent(inode, extent, grown);
             }
             *budget -= seen;
+            if is_blocked {
+                self.freeing.cuts.write().blocked.insert(inode);
+                return Ok(at);
+            }
             if seen < step {
                 return Ok(range.end);
             }
@@ -158,7 +180,7 @@ impl Dataset {
 
     /// True while cuts of earlier txgs are left, which the next syncs free part by part.
     pub fn owes_frees(&self) -> bool {
-        !self.freeing.cuts.read().is_empty()
+        self.freeing.cuts.read().is_due()
     }
 
     /// Extents that cuts may free in this sync.

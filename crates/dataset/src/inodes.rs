@@ -21,6 +21,8 @@ use crate::{Error, Result};
 /// Inodes whose times were read into being that wait for a commit with another reason: some 14 MB
 /// of them.
 const TOUCHED_MAX: usize = 32_768;
+/// Changes of the names tree: keys, each with its value, or without one where it goes.
+type NamesChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 /// Names in a path: more than in any that a kernel resolves, so a circle of hints ends here.
 const PATH_PARTS_MAX: usize = 4_096;
 
@@ -378,7 +380,8 @@ impl Dataset {
                 }
                 state.gone = true;
             }
-            if let Err(error) = self.remove_items(inode.id, NamesKey::Orphan(inode.id).encode()) {
+            let items = self.items_of(inode.id, NamesKey::Orphan(inode.id).encode());
+            if let Err(error) = items.and_then(|items| self.batch(items)) {
                 // Nothing was removed: it is an orphan as before, until somebody tries again.
                 inode.state.lock().gone = false;
                 return Err(error);
@@ -390,7 +393,8 @@ impl Dataset {
 
     /// Removes an inode with its last name, whose key is `entry`, in one step, so that it is an
     /// orphan at no time. In an operation of [`Dataset::begin_remove`]. False if somebody holds a
-    /// reference to it: nothing was changed then.
+    /// reference to it, or some of its items cannot be read: nothing was changed then. Its name can
+    /// go without them.
     pub fn remove_with_name(&self, op: &Operation<'_>, inode: &Arc<Inode>, entry: &[u8]) -> Result<bool> {
         // Held while the items go: nobody gets a reference in between, and a flush of the record
         // comes before or finds it gone.
@@ -398,7 +402,10 @@ impl Dataset {
         if state.gone || state.refs > 0 {
             return Ok(false);
         }
-        self.remove_items(inode.id, entry.to_vec())?;
+        match self.items_of(inode.id, entry.to_vec()) {
+            Err(Error::Tree(error)) if error.is_unreadable() => return Ok(false),
+            items => self.batch(items?)?,
+        }
         (state.record.nlink, state.gone) = (0, true);
         self.end_content(op.txg(), inode, &mut state);
         Ok(true)
@@ -416,16 +423,16 @@ impl Dataset {
         self.files.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Removes all that the names tree holds of an inode without other links, and the item that
-    /// leads to it: its name, or its place among the orphans.
-    fn remove_items(&self, id: InodeId, leads_to_it: Vec<u8>) -> Result<()> {
+    /// The removal of all that the names tree holds of an inode without other links, and of the
+    /// item that leads to it: its name, or its place among the orphans.
+    fn items_of(&self, id: InodeId, leads_to_it: Vec<u8>) -> Result<NamesChanges> {
         let mut changes = vec![(leads_to_it, None)];
         let (from, to) = (NamesKey::all_of(id), NamesKey::all_of(InodeId(id.0 + 1)));
         self.names.scan(&from, &to, |key, _| {
             changes.push((key.to_vec(), None));
             true
         })?;
-        self.batch(changes)
+        Ok(changes)
     }
 
     /// Inodes without links that a crash or an unmount left behind. Call once after opening,

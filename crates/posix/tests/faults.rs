@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
+use steadfast_format::InodeId;
 use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
 
 type Step = fn(&FileSystem) -> Result<(), Errno>;
@@ -228,4 +229,63 @@ fn unreadable_content_is_noted_and_the_rest_reads() {
     assert_eq!(damage.len(), 1);
     assert_eq!((damage[0].inode.0, damage[0].range.clone()), (file, 4_096..8_192));
     assert_eq!(world.content(file), vec![1; 20_000], "it was the store's fault");
+}
+
+/// A file whose attributes and content fill leaves of their own, of which none is in memory. Its
+/// name and its inode are.
+fn with_victim() -> (World, u64) {
+    let mut world = prepared(512);
+    let victim = ino(&world.fs, 1, b"victim").expect("there");
+    for number in 0..40 {
+        world.fs.setxattr(victim, format!("user.{number}").as_bytes(), &[3; 3_000], 0).expect("sets");
+    }
+    world.fs.write(victim, 0, &[4; 1 << 20], false).expect("writes");
+    world.commit();
+    world.reopen();
+    assert_eq!(ino(&world.fs, 1, b"victim"), Ok(victim));
+    (world, victim)
+}
+
+fn orphans(world: &World) -> Vec<InodeId> {
+    world.fs.dataset().orphans().expect("listed")
+}
+
+#[test]
+fn a_name_goes_though_other_items_of_its_file_cannot_be_read() {
+    let (mut world, victim) = with_victim();
+    world.blocks.fail_reads_after(Some(0));
+    assert_eq!(world.fs.getxattr(victim, b"user.39"), Err(Errno::EIO));
+    world.fs.unlink(1, b"victim").expect("removes");
+    assert_eq!(world.fs.lookup(1, b"victim").map(|entry| entry.ino), Err(Errno::ENOENT));
+    world.commit();
+    world.blocks.fail_reads_after(None);
+    assert_eq!(orphans(&world), [InodeId(victim)], "for as long as they cannot be read");
+    world.reopen();
+    assert_eq!(orphans(&world), []);
+    world.check();
+}
+
+#[test]
+fn a_file_goes_though_the_places_of_its_content_cannot_be_read() {
+    let (mut world, _) = with_victim();
+    let other = ino(&world.fs, 1, b"file").expect("there");
+    world.fs.unlink(1, b"victim").expect("removes");
+    // The list of cuts lies in the leaf with this file's content. The other leaves are not read.
+    world.nodes.clear();
+    world.fs.dataset().forged_items(false).expect("all names are in memory");
+    let mut content = [0; 12];
+    world.fs.read(other, 0, &mut content).expect("reads");
+    world.blocks.fail_reads_after(Some(0));
+    world.commit();
+    assert!(!world.fs.dataset().has_changes(), "no commit is due for extents that cannot be read");
+    assert!(!world.fs.dataset().owes_frees(), "nobody waits for room that does not come");
+    world.fs.write(other, 0, b"others go on", false).expect("writes");
+    world.commit();
+    world.blocks.fail_reads_after(None);
+    let kept = world.blocks.live();
+    world.reopen();
+    world.check();
+    assert!(world.blocks.live() < kept - 2_000, "the next opening frees what can be read again");
+    world.fs.read(other, 0, &mut content).expect("reads");
+    assert_eq!(&content, b"others go on");
 }

@@ -88,3 +88,15 @@ pub enum Error {
         index: usize,
     },
 }
+
+impl Error {
+    /// True if a stored node cannot be had: its bytes, or a node in them that belongs there. A try
+    /// that was to be made again ([`Error::Unread`]) says nothing of the kind.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        matches!(
+            self,
+            Error::Read { .. } | Error::Decode { .. } | Error::WrongLevel { .. } | Error::Misplaced { .. }
+        )
+    }
+}
