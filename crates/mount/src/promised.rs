@@ -221,19 +221,29 @@ impl Promised {
         let last = self.last.values().filter(|(of, _)| *of == ino).filter_map(|(_, planned)| planned.pages());
         let stay: Vec<Range<u64>> = last.filter(|at| at.start < pages.end && pages.start < at.end).collect();
         let mut is_known = false;
-        for map in [&mut self.leaving, &mut self.by_inode] {
-            let Some(plan) = map.get_mut(&ino) else { continue };
-            is_known |= plan.loose > 0;
-            for page in pages.clone() {
-                if !plan.pages.contains(&page) {
-                    plan.loose = plan.loose.saturating_sub(PAGE);
-                    continue;
-                }
-                is_known = true;
+        // Bytes of pages that nobody promised by their place: they are of an appender.
+        let mut loose = 0;
+        for page in pages {
+            let from = offset.max(page * PAGE);
+            let mut is_placed = false;
+            for map in [&mut self.leaving, &mut self.by_inode] {
+                let Some(plan) = map.get_mut(&ino) else { continue };
+                is_placed |= plan.pages.contains(&page);
                 if !stay.iter().any(|range| range.contains(&page)) {
                     plan.remove(page);
                 }
             }
+            is_known |= is_placed;
+            if !is_placed {
+                loose += (offset + bytes).min((page + 1) * PAGE) - from;
+            }
+        }
+        for map in [&mut self.leaving, &mut self.by_inode] {
+            let Some(plan) = map.get_mut(&ino) else { continue };
+            is_known |= plan.loose > 0;
+            // Those that leave come first.
+            let came = loose.min(plan.loose);
+            (plan.loose, loose) = (plan.loose - came, loose - came);
             if plan.loose == 0 {
                 plan.loose_records = 0;
             }
@@ -304,6 +314,18 @@ mod tests {
         assert!(!all.is_empty());
         all.arrive(None);
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn a_page_of_an_appender_is_taken_once_by_its_bytes() {
+        let append = Planned { offset: None, bytes: 3000 };
+        let mut all = Promised::default();
+        all.add(1, &file(5, 0), append);
+        assert!(all.depart(None, |_| false));
+        all.add(1, &file(5, 0), append);
+        assert!(all.take(5, 0, 3000), "those of the one that leaves");
+        assert!(all.take(5, 0, 2999) && all.take(5, 2999, 1), "the next one's are still promised");
+        assert!(!all.take(5, 0, 3000) && all.is_empty());
     }
 
     #[test]
