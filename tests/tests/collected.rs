@@ -277,6 +277,68 @@ fn nodes_that_several_requests_want_are_read_once_and_counted() {
     host.run("pool export tank").ok();
 }
 
+/// Writes through a descriptor that a child process inherits, and waits until the pool is
+/// suspended. Nobody whose bytes were accepted waits for room, except in `fsync`, which can be
+/// killed, as a new write can. All that was accepted is there in the end.
+const SUSPENDED: &str = r#"
+import errno, os, signal, subprocess, sys, time
+def is_suspended():
+    return 'SUSPENDED' in subprocess.check_output(['zpool', 'status', 'tank'], text=True)
+def child(act):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno)
+    return pid
+def write_on():
+    while True:
+        os.pwrite(fd, b'x', len(data))
+        time.sleep(0.01)
+name, data = sys.argv[1], os.urandom(40 << 20)
+fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+os.set_inheritable(fd, True)
+assert os.write(fd, data) == len(data)
+children = [child(lambda: os.fsync(fd))]
+while not is_suspended():
+    time.sleep(0.1)
+# Another program has the descriptor, and a file is closed.
+subprocess.check_call(['true'], close_fds=False)
+os.close(os.open('t/other', os.O_WRONLY))
+children.append(child(write_on))
+waits = subprocess.check_output(['zpool', 'get', '-Ho', 'value', 'failmode', 'tank'], text=True) == 'wait\n'
+for pid in children:
+    if waits:
+        time.sleep(2)
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    assert status == signal.SIGKILL if waits else os.waitstatus_to_exitcode(status) == errno.EIO, status
+subprocess.check_call(['mount', '-o', f'remount,size={sys.argv[2]}', 'small'])
+subprocess.check_call(['zpool', 'clear', 'tank'])
+while is_suspended():
+    time.sleep(0.1)
+os.fsync(fd)
+os.close(fd)
+assert open(name, 'rb').read()[:len(data)] == data
+"#;
+
+#[test]
+fn nobody_whose_writes_were_accepted_waits_for_a_suspended_pool() {
+    let Some(host) = new_host("collected-suspended", 64 << 20, "") else { return };
+    host.shell("zpool destroy tank; mkdir small; mount -t tmpfs -o size=24M small small").ok();
+    fs::write(host.at("suspended.py"), SUSPENDED).expect("a file");
+    host.shell("truncate -s 256M small/i.img").ok();
+    let create = "zpool create -O writeback_cache=on -O compression=off -m $PWD/t tank $PWD/small/i.img";
+    host.shell(&format!("{create}; echo kept > t/other; zpool sync")).ok();
+    host.shell("zpool set failmode=wait tank; timeout -s KILL 500 python3 suspended.py t/first 70M").ok();
+    host.shell("zpool set failmode=continue tank; timeout -s KILL 500 python3 suspended.py t/second 200M")
+        .ok();
+    host.shell("zpool export tank; umount small").ok();
+}
+
 /// A mount in use follows the property, and lets go of it.
 #[test]
 fn sync_always_makes_a_mount_synchronous() {

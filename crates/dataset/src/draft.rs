@@ -19,6 +19,8 @@ use crate::{RangeSet, Result, SyncMode};
 
 /// Keys and inodes of one group, at most: more is better committed.
 const ITEMS_MAX: usize = 8_192;
+/// Between two looks for a commit, by those who wait for it.
+const LATER_LOOK: Duration = Duration::from_secs(60);
 
 /// Records of a group that is not written yet.
 pub struct Draft {
@@ -107,7 +109,15 @@ impl Dataset {
                 return answer(Ok(()));
             }
             txgs.commits.request_sync(changed);
-            answer(txgs.commits.wait_committed_held(changed).map_err(Into::into));
+            // Callers that die are answered by others, so this may wait for a suspended pool too.
+            let durable = loop {
+                match txgs.commits.wait_committed_for(changed, LATER_LOOK) {
+                    Ok(false) => {}
+                    Ok(true) => break Ok(()),
+                    Err(suspended) => break Err(suspended.into()),
+                }
+            };
+            answer(durable);
         });
         // Not in the scrutinee: the lock would be held until the journal is done, which may wait
         // for a commit.

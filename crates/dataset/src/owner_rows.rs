@@ -26,6 +26,8 @@ pub struct WriteRoom {
     pub bytes: u64,
     /// Bytes of each user and group that has a quota.
     pub owners: Vec<(Owner, u64)>,
+    /// No commit comes for now: the pool is suspended, or its store is away.
+    pub is_halted: bool,
 }
 
 /// How content of a file is counted that comes later.
@@ -108,7 +110,14 @@ impl Dataset {
         let free = room.free.min(room.placeable).saturating_sub(budget.reserved().space);
         let bytes = self.account().map_or(free, |account| account.free(free));
         let limited = self.owners.limited.load(Ordering::Relaxed);
-        WriteRoom { bytes, owners: if limited { self.owners.rooms() } else { Vec::new() } }
+        let owners = if limited { self.owners.rooms() } else { Vec::new() };
+        WriteRoom { bytes, owners, is_halted: self.is_halted() }
+    }
+
+    /// True if no commit comes for now: the pool is suspended, or its store is away.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        self.txgs.commits.is_halted()
     }
 
     /// Whose limits a write to an inode is held to.

@@ -17,6 +17,11 @@
 //! the kernel asks before each `write(2)`. The answer is that of an admission of all that the write
 //! may take, together with all that was promised before and has not come ([`crate::promised`]).
 //!
+//! While the pool cannot commit (its host is full, its store is away) the mount is tight too. Pages
+//! that the kernel holds by then were accepted, and a program that waits for them (`fsync`,
+//! `close`, the start of another program) cannot be killed. So memory takes them beyond its limit
+//! ([`Patience::Accepted`]), and new writes wait, or fail, where the kernel asks.
+//!
 //! ## Invariants
 //! [collected.1] In the ample state the bound is at most a quarter of the room. The state changes
 //!      while there is still room for four times the smallest bound.
@@ -25,7 +30,9 @@
 //!      take, and waits for room only where nothing is promised, or after all of it came.
 //! [collected.3] A promised write is admitted even if others (another mount, a network client) used
 //!      up the room meanwhile: into the pool's reserve, past a quota.
-//! [collected.4] Nothing is held back for longer than [`INTERVAL`] and the time that writing takes.
+//! [collected.4] A page that comes while the pool cannot commit waits for nothing, as long as
+//!      memory holds less of such pages than the kernel may hold back.
+//! [collected.5] Nothing is held back for longer than [`INTERVAL`] and the time that writing takes.
 //!
 //! ## Limits
 //! A mapping promises nothing: if there is no room for a page that was changed through it,
@@ -39,7 +46,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use steadfast_format::Owner;
 use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty_threshold, may_be_writing};
-use steadfast_posix::{WriteClaim, WriteRoom};
+use steadfast_posix::{Patience, WriteClaim, WriteRoom};
 
 use crate::promised::{Planned, PlannedFile, Promised};
 use crate::snapshots::SnapshotFolders;
@@ -121,6 +128,8 @@ pub(crate) struct Collected {
 struct Level {
     /// The whole mount is tight.
     all: bool,
+    /// The pool cannot commit.
+    is_halted: bool,
     /// Owners who are tight.
     owners: Vec<Owner>,
     /// Bytes that the kernel may hold back; `None` is what it lets be dirty at all.
@@ -159,13 +168,16 @@ impl Level {
         // Those who are tight write nothing that is not promised.
         let others = room.owners.iter().filter(|(owner, _)| !owners.contains(owner)).map(|(_, left)| *left);
         let least = others.fold(room.bytes, u64::min);
-        let tightens = all && !self.all || owners.iter().any(|owner| !self.owners.contains(owner));
-        (self.all, self.owners, self.bound) = (all, owners, bound_for(least, self.threshold));
+        let tightens = all && !self.all
+            || room.is_halted && !self.is_halted
+            || owners.iter().any(|owner| !self.owners.contains(owner));
+        (self.all, self.is_halted, self.owners) = (all, room.is_halted, owners);
+        self.bound = bound_for(least, self.threshold);
         tightens
     }
 
     fn is_tight(&self) -> bool {
-        self.all || !self.owners.is_empty()
+        self.all || self.is_halted || !self.owners.is_empty()
     }
 }
 
@@ -179,6 +191,11 @@ impl Collected {
         self.is_on.load(Ordering::Relaxed)
     }
 
+    /// How long pages that come may wait: the kernel lets nobody die who waits for them.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::Accepted { most: self.level.lock().threshold.unwrap_or(BOUND_MIN) }
+    }
+
     /// The mount or an owner is tight.
     pub(crate) fn is_tight(&self) -> bool {
         self.is_tight.load(Ordering::Relaxed)
@@ -190,7 +207,9 @@ impl Collected {
             return false;
         }
         let level = self.level.lock();
-        level.all || [Owner::user(uid), Owner::group(gid)].iter().any(|owner| level.owners.contains(owner))
+        level.all
+            || level.is_halted
+            || [Owner::user(uid), Owner::group(gid)].iter().any(|owner| level.owners.contains(owner))
     }
 
     /// A file was opened that the kernel may hold pages of.
@@ -203,10 +222,10 @@ impl Collected {
         }
     }
 
-    /// Pages came. True if it is time to look at the room.
-    pub(crate) fn note_came(&self, bytes: u64) -> bool {
+    /// Pages came, to a pool that can commit or not. True if it is time to look at the room.
+    pub(crate) fn note_came(&self, bytes: u64, is_halted: bool) -> bool {
         let came = self.came.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        came >= self.look_after.load(Ordering::Relaxed)
+        came >= self.look_after.load(Ordering::Relaxed) || is_halted && !self.is_tight()
     }
 
     /// Follows the room. `files`: those that the kernel may hold pages of.
@@ -443,7 +462,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn room(bytes: u64, owners: &[(u32, u64)]) -> WriteRoom {
-        WriteRoom { bytes, owners: owners.iter().map(|(id, left)| (Owner::user(*id), *left)).collect() }
+        let owners = owners.iter().map(|(id, left)| (Owner::user(*id), *left)).collect();
+        WriteRoom { bytes, owners, is_halted: false }
     }
 
     #[test]
@@ -469,6 +489,24 @@ mod tests {
         assert!(!level.follow(&room(64 << 30, &[(7, MIB), (8, 1 << 30)])), "known");
         assert!(level.follow(&room(64 << 30, &[(7, MIB), (8, MIB)])));
         assert!(!level.follow(&room(64 << 30, &[])) && !level.is_tight(), "the quotas are gone");
+    }
+
+    #[test]
+    fn a_pool_that_cannot_commit_is_asked_before_each_write() {
+        let collected = Collected::default();
+        let halted = |is_halted| WriteRoom { is_halted, ..room(64 << 30, &[]) };
+        collected.look(&halted(false), Vec::new);
+        assert!(!collected.is_tight() && !collected.note_came(4096, false));
+        assert!(collected.note_came(4096, true), "the first page that comes");
+        let asked = std::cell::Cell::new(false);
+        collected.look(&halted(true), || {
+            asked.set(true);
+            Vec::new()
+        });
+        assert!(asked.get() && collected.is_tight_for(7, 7), "attributes have no time left");
+        assert!(!collected.note_came(4096, true), "known");
+        collected.look(&halted(false), Vec::new);
+        assert!(!collected.is_tight_for(7, 7) && !collected.is_tight());
     }
 
     fn file(ino: u64) -> PlannedFile {

@@ -138,10 +138,16 @@ pub(crate) fn counted(operation: &Operation<'_>) -> Option<requests::Operation> 
 /// Runs a change. It waits as long as its caller lives; it does not wait (`EAGAIN`) where other
 /// requests queue behind it.
 fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T>) -> Reply<T> {
-    let patience = match req.may_wait {
-        true => Patience::WhileAlive { is_dying, caller: req.pid },
-        false => Patience::None,
-    };
+    changing_as(Patience::WhileAlive { is_dying, caller: req.pid }, req, change)
+}
+
+/// The same with another patience where it may wait.
+fn changing_as<T>(
+    patience: Patience,
+    req: &Request,
+    change: impl FnOnce() -> steadfast_posix::Result<T>,
+) -> Reply<T> {
+    let patience = if req.may_wait { patience } else { Patience::None };
     patience.during(change).map_err(errno)
 }
 
@@ -407,6 +413,9 @@ impl Handler for HeadHandler {
             SetTime::At(time) => steadfast_posix::SetTime::To(posix_time(time)),
         };
         let is_member = |gid| is_member(req, gid);
+        // Where the kernel collects writes it hands their times over with the pages.
+        let of_pages = SetAttr { mtime: set.mtime, ctime: set.ctime, fh: set.fh, ..SetAttr::default() };
+        let is_collected = self.collected.is_on() && set.mtime.is_some() && *set == of_pages;
         // At a write the kernel asks for it of callers without CAP_FSETID only, at a chown of all.
         let has_right = req.uid == 0 && (set.uid.is_some() || set.gid.is_some());
         let set = steadfast_posix::SetAttr {
@@ -420,7 +429,12 @@ impl Handler for HeadHandler {
             ctime: set.ctime.map(posix_time),
             set_ids: if set.kill_suidgid && !has_right { SetIds::Go(&is_member) } else { SetIds::Stay },
         };
-        changing(req, || self.fs.setattr(ino, &set)).map(|attr| self.reply(&attr))
+        let change = || self.fs.setattr(ino, &set);
+        let attributes = match is_collected {
+            true => changing_as(self.collected.patience(), req, change),
+            false => changing(req, change),
+        };
+        attributes.map(|attributes| self.reply(&attributes))
     }
 
     fn readlink(&self, _req: &Request, ino: u64) -> Reply<Vec<u8>> {
@@ -515,14 +529,16 @@ impl Handler for HeadHandler {
         let is_promised = collected && self.collected.came(args.ino, args.offset, data.len() as u64);
         let is_member = |gid| is_member(req, gid);
         let set_ids = if args.kill_suidgid { SetIds::Go(&is_member) } else { SetIds::Stay };
-        let dropped = changing(req, || match collected {
-            true => self.fs.write_collected(args.ino, args.offset, data, set_ids, is_promised),
-            false => self.fs.write(args.ino, args.offset, data, set_ids),
-        })?;
+        let dropped = match collected {
+            true => changing_as(self.collected.patience(), req, || {
+                self.fs.write_collected(args.ino, args.offset, data, set_ids, is_promised)
+            }),
+            false => changing(req, || self.fs.write(args.ino, args.offset, data, set_ids)),
+        }?;
         if dropped {
             req.forget_attr(args.ino);
         }
-        if collected && self.collected.note_came(data.len() as u64) {
+        if collected && self.collected.note_came(data.len() as u64, self.fs.is_halted()) {
             self.collected.look(&self.fs.write_room(), || self.mapped.files());
         }
         Ok(data.len())

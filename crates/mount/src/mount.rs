@@ -67,6 +67,10 @@ pub struct MountSpec {
 /// `MountSpec::switches`, which win.
 pub const SWITCHES_VARIABLE: &str = "STEADFAST_FUSE";
 
+/// Requests at once with pages that the kernel collected, or reads ahead: each that waits holds a
+/// thread and its buffers of two megabytes.
+const COLLECTED_AT_ONCE: u16 = 16;
+
 /// A mounted dataset. Dropping it unmounts lazily.
 pub struct MountedFs {
     session: Session,
@@ -152,6 +156,9 @@ impl MountedFs {
         options.root_is_file = volume;
         // NBD clients write to a volume too, past the kernel's page cache.
         options.writeback_cache &= !volume;
+        if options.writeback_cache {
+            options.max_background = options.max_background.min(COLLECTED_AT_ONCE);
+        }
         options.flags.synchronous = options.writeback_cache && spec.sync_always;
         let head = HeadHandler::new(Arc::clone(&fs), volume, spec.acl);
         let handler = Arc::new(SnapshotFolders::new(

@@ -192,6 +192,12 @@ impl FileSystem {
         self.dataset.write_room()
     }
 
+    /// True if no commit comes for now: the pool is suspended, or its store is away.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        self.dataset.is_halted()
+    }
+
     /// The same for content that a cache above us collected, which keeps the times of the writes
     /// itself and tells them: ours would be those of the cache's being emptied, another number than
     /// everybody was shown. `is_promised`: [`FileSystem::may_write`] counted these bytes, so they
@@ -253,7 +259,10 @@ impl FileSystem {
                 set_ids.apply(record);
             })
         })?;
-        self.settle(ino)?;
+        if !matches!(origin, Origin::Cache { .. }) {
+            // A program that is to find it durable asks for that by `fsync`, which can be given up.
+            self.settle(ino)?;
+        }
         Ok(has_capability || inode.record().mode != before.mode)
     }
 

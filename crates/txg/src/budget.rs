@@ -339,6 +339,43 @@ impl Budget {
         commits: &Commits,
     ) -> Result<Reservation<'_>, Refusal> {
         let patience = Patience::current();
+        let reserved = self.reserve_patiently(account.clone(), kind, cost, commits, patience);
+        match (reserved, patience) {
+            (Err(Refusal::Suspended(_)), Patience::Accepted { most }) => {
+                let is_taken = self.take_accepted(account.as_ref(), cost, most);
+                match is_taken {
+                    true => Ok(Reservation { budget: self, account, cost, txg: None }),
+                    false => self.reserve_patiently(account, kind, cost, commits, Patience::Endless),
+                }
+            }
+            (reserved, _) => reserved,
+        }
+    }
+
+    /// Takes what was accepted before into memory, beyond its limit by `most` bytes, without
+    /// waiting. False if there is no room for it.
+    pub(crate) fn take_accepted(&self, account: Option<&Arc<dyn Account>>, cost: Cost, most: u64) -> bool {
+        let mut state = self.state.lock();
+        let total = state.total.plus(cost);
+        let kind = AdmitKind::Accepted;
+        let fits = total.memory <= state.limits.memory.saturating_add(most)
+            && account.is_none_or(|account| account.admit(kind, cost.space) == Verdict::Admit)
+            && self.space.admit(kind, cost, total) == Verdict::Admit;
+        if fits {
+            state.total = total;
+            account.iter().for_each(|account| account.take(cost.space));
+        }
+        fits
+    }
+
+    fn reserve_patiently(
+        &self,
+        account: Option<Arc<dyn Account>>,
+        kind: AdmitKind,
+        cost: Cost,
+        commits: &Commits,
+        patience: Patience,
+    ) -> Result<Reservation<'_>, Refusal> {
         self.delay(kind, cost, patience)?;
         let mut after_commit = 0;
         loop {

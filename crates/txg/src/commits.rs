@@ -283,7 +283,9 @@ impl Commits {
         loop {
             match &state.suspended {
                 None => return Ok(()),
-                Some(suspended) if !state.holding => return Err(suspended.clone().into()),
+                Some(suspended) if !state.holding || !patience.waits_for_halted() => {
+                    return Err(suspended.clone().into());
+                }
                 Some(_) => patience.check(has_waited)?,
             }
             self.progress.wait_for(&mut state, HOLD_LOOK);
@@ -295,11 +297,18 @@ impl Commits {
     pub(crate) fn check_progress(&self, patience: Patience) -> Result<(), Refusal> {
         {
             let state = self.state.lock();
-            if let Some(stalled) = state.stalled.as_ref().filter(|_| !state.holding) {
+            let fails = !state.holding || !patience.waits_for_halted();
+            if let Some(stalled) = state.stalled.as_ref().filter(|_| fails) {
                 return Err(stalled.clone().into());
             }
         }
         self.check_patiently(patience)
+    }
+
+    /// True if no commit comes for now: the pool is suspended, or its store is away.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        self.state.lock().halted().is_some()
     }
 
     /// Fails if the pool is suspended.

@@ -143,7 +143,7 @@ impl Txgs {
         let hold = match Patience::current() {
             Patience::None => self.gate.try_enter().ok_or(Refusal::WouldWait)?,
             // A freeze takes milliseconds.
-            Patience::Endless | Patience::WhileAlive { .. } => self.gate.enter(),
+            Patience::Endless | Patience::WhileAlive { .. } | Patience::Accepted { .. } => self.gate.enter(),
         };
         reservation.assign(hold.txg());
         Ok(Operation { reservation, hold })

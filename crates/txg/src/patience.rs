@@ -21,6 +21,13 @@ pub enum Patience {
         /// The caller: a thread id.
         caller: u32,
     },
+    /// As long as the pool commits. While it cannot, memory takes the operation beyond its limit,
+    /// as its content was accepted before and a waiter for it cannot be killed. Beyond `most` bytes
+    /// it waits all the same.
+    Accepted {
+        /// Bytes above the limit of memory.
+        most: u64,
+    },
     /// Not at all: [`Refusal::WouldWait`] instead.
     None,
 }
@@ -65,7 +72,12 @@ impl Patience {
             Patience::WhileAlive { is_dying, caller } if has_waited && is_dying(caller) => {
                 Err(Refusal::CallerDying)
             }
-            Patience::Endless | Patience::WhileAlive { .. } => Ok(()),
+            Patience::Endless | Patience::WhileAlive { .. } | Patience::Accepted { .. } => Ok(()),
         }
+    }
+
+    /// True if it waits for a pool that cannot commit, where `failmode` holds operations.
+    pub(crate) fn waits_for_halted(self) -> bool {
+        !matches!(self, Patience::Accepted { .. })
     }
 }

@@ -355,6 +355,32 @@ fn a_suspended_pool_holds_operations_until_they_are_let_go_or_their_caller_dies(
     assert!(task.join());
 }
 
+/// A waiter for such content cannot be killed, so the content waits for no pool that cannot commit.
+#[test]
+fn accepted_content_goes_beyond_the_limit_of_memory_while_no_commit_comes() {
+    let txgs = stuck(1000);
+    let accepted = Patience::Accepted { most: 500 };
+    let begin = |patience: Patience| patience.during(|| txgs.begin(AdmitKind::Write, cost(400)).map(drop));
+    for halts in [Commits::stall, Commits::suspend] {
+        for holds in [true, false] {
+            txgs.commits.set_holding(holds);
+            txgs.budget.release(Txg(1));
+            begin(accepted).and_then(|()| begin(accepted)).expect("within the limit");
+            halts(&txgs.commits, "the host is full");
+            assert!(txgs.commits.is_halted());
+            begin(accepted).expect("beyond it");
+            let dying = Patience::WhileAlive { is_dying: |_| true, caller: 1 };
+            assert!(begin(dying).is_err(), "a new write is not");
+            txgs.commits.resume();
+        }
+    }
+    assert_eq!(txgs.budget.reserved().memory, 1200);
+    txgs.commits.suspend("the host is full");
+    assert!(!txgs.budget.take_accepted(None, cost(400), 500), "no more than that");
+    txgs.commits.set_holding(false);
+    assert!(matches!(begin(accepted), Err(Refusal::Suspended(_))), "then it waits as any other");
+}
+
 /// Longer than anybody waits for a test.
 const LONG: Duration = Duration::from_secs(3600);
 
