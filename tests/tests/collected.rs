@@ -88,6 +88,35 @@ fn a_write_that_does_not_fit_is_refused_and_one_that_was_accepted_is_there() {
     host.run("inspect check {}/tank.img").ok().says("worst=none");
 }
 
+/// A program may write as much in one call as there is room for: it comes over several commits. And
+/// it asks again when its former call is over, so what that was promised counts no more.
+#[test]
+fn a_write_that_fits_ends_however_long_it_is() {
+    let Some(host) = new_host("collected-long", 128 << 20, "") else { return };
+    const WRITE: &str = r"
+import os, sys
+for megabytes in map(int, sys.argv[1:]):
+    content = os.urandom(megabytes << 20)
+    f = os.open(f't/{megabytes}', os.O_RDWR | os.O_CREAT)
+    try:
+        assert os.write(f, content) == len(content)
+        os.fsync(f)
+        assert os.pread(f, len(content), 0) == content
+        print(megabytes, end=' ')
+    except OSError as error:
+        print(os.strerror(error.errno), end=' ')
+";
+    fs::write(host.at("write.py"), WRITE).expect("a file");
+    let written = |megabytes: &str| {
+        let told = host.shell(&format!("timeout -s KILL 120 python3 write.py {megabytes}")).ok().out;
+        host.shell("rm t/*; zpool sync; zpool wait -t free tank; zpool sync").ok();
+        told
+    };
+    assert_eq!(written("48 8"), "48 8 ");
+    assert_eq!(written("90"), "90 ");
+    assert_eq!(written("60 70 8"), "60 No space left on device 8 ");
+}
+
 #[test]
 fn a_quota_is_kept_to_the_write() {
     let Some(host) = new_host("collected-quota", 700 << 20, "") else { return };

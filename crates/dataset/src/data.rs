@@ -390,12 +390,12 @@ impl Dataset {
     }
 
     /// Would writes be admitted that take as much together? Waits as a write would, and changes
-    /// nothing. Their memory is not asked for: they need not come at once, and may be more than all
-    /// of it.
+    /// nothing. Their memory is not asked for, nor slots for all of them: they need not come at
+    /// once, and may be more than all of it.
     pub fn may_write(&self, inode: &Inode, claim: WriteClaim) -> Result<()> {
         let space = claim.space.saturating_add(METADATA_SPACE);
         let cost = Cost { memory: 0, space, blocks: claim.records + 1 };
-        self.txgs.begin_for(self.account_of(inode), AdmitKind::Write, cost)?.settle(Cost::default());
+        self.txgs.begin_for(self.account_of(inode), AdmitKind::Promise, cost)?.settle(Cost::default());
         Ok(())
     }
 

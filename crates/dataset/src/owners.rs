@@ -252,7 +252,7 @@ impl Account for OwnerAccount {
     }
 
     fn admit(&self, kind: AdmitKind, space: u64) -> Verdict {
-        if kind != AdmitKind::Write {
+        if matches!(kind, AdmitKind::Remove | AdmitKind::Accepted) {
             return Verdict::Admit;
         }
         match self.owners.judge(self.owner, Self::content(space)) {

@@ -266,6 +266,7 @@ impl Collected {
         files: impl Fn() -> Vec<(u64, u64)>,
     ) -> Reply<()> {
         let mut waits = false;
+        self.promised.lock().end_call(thread);
         loop {
             let (claim, version) = {
                 let promised = self.promised.lock();

@@ -179,9 +179,14 @@ impl Promised {
         self.version
     }
 
+    /// A thread asks again: it has written what it asked for before, and nothing of that stays when
+    /// pages are handed over.
+    pub(crate) fn end_call(&mut self, thread: u32) {
+        self.last.remove(&thread);
+    }
+
     pub(crate) fn add(&mut self, thread: u32, file: &PlannedFile, planned: Planned) {
         self.version += 1;
-        // A thread that asks again has written what it asked for before.
         self.last.insert(thread, (file.ino, planned));
         let plan = self.by_inode.entry(file.ino).or_insert_with(|| Plan::new(file.terms, file.size));
         plan.end = plan.end.max(file.size);
@@ -312,6 +317,17 @@ mod tests {
         assert!(!all.is_empty() && all.take(5, 8192, 4096), "thread 1 is in its call");
         assert!(all.depart(None, |_| false));
         assert!(!all.is_empty());
+        all.arrive(None);
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn what_a_thread_was_promised_before_does_not_stay_when_it_asks_again() {
+        let mut all = Promised::default();
+        all.add(1, &file(5, 0), Planned { offset: Some(0), bytes: 48 << 20 });
+        assert!(all.take(5, 0, 48 << 20) && !all.is_empty(), "it may be in its call");
+        all.end_call(1);
+        assert!(all.depart(None, |_| true));
         all.arrive(None);
         assert!(all.is_empty());
     }

@@ -54,6 +54,9 @@ pub enum AdmitKind {
     /// It will leave the pool emptier in the end: admitted into the reserve, so that deleting works
     /// on a full pool.
     Remove,
+    /// Content that comes later, piece by piece: there must be room for all of it in the end, and a
+    /// place for its first piece now.
+    Promise,
     /// A write that was accepted before, when there was room, and whose content is lost if it is
     /// refused: admitted into the reserve, and past quotas. The cache bounds its bytes.
     Accepted,
@@ -224,7 +227,7 @@ impl State {
     /// admission.
     fn felt(&self, world: &dyn Space, kind: AdmitKind, extra: Cost) -> u32 {
         match kind {
-            AdmitKind::Write => self.fullness(world, extra),
+            AdmitKind::Write | AdmitKind::Promise => self.fullness(world, extra),
             AdmitKind::Remove | AdmitKind::Accepted => self.memory_fullness(extra),
         }
     }

@@ -16,6 +16,8 @@ use crate::core::events::Events;
 /// Looks without more capacity after which nobody waits any longer for segments to become wider. A
 /// victim that holds more than one commit copies takes a few.
 const WIDENING_LOOKS_MAX: u32 = 16;
+/// Content that is promised comes in pieces of so many bytes at most: a request of the kernel.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// Figures of the last commit.
 #[derive(Default)]
@@ -90,12 +92,19 @@ impl Space for Admission {
         }
         let others = reserved.space.saturating_sub(cost.space);
         let room = *self.room.read();
+        let gets_on = !self.stalled.load(Ordering::Relaxed);
+        // Content that comes later comes over several commits. Where the cleaner does not get on,
+        // they make no room for it.
+        let now = match kind {
+            AdmitKind::Promise if gets_on => others.saturating_add(cost.space.min(PIECE_BYTES)),
+            _ => reserved.space,
+        };
         // [commit_room.2] What content and metadata need together.
-        let need = reserved.space.saturating_add(room.overhead(reserved.blocks));
+        let need = now.saturating_add(room.overhead(reserved.blocks));
         // It will fit, but there is no slot for it yet.
-        let cleaning = kind == AdmitKind::Write && need > room.content;
+        let cleaning = matches!(kind, AdmitKind::Write | AdmitKind::Promise) && need > room.content;
         let full = match kind {
-            AdmitKind::Write => {
+            AdmitKind::Write | AdmitKind::Promise => {
                 self.live.load(Ordering::Relaxed).saturating_add(reserved.space)
                     > self.capacity.load(Ordering::Relaxed)
             }
@@ -106,7 +115,6 @@ impl Space for Admission {
             //
             // An accepted write takes what its promise counted with and others used up since.
             AdmitKind::Remove | AdmitKind::Accepted => {
-                let gets_on = !self.stalled.load(Ordering::Relaxed);
                 if need > room.removes && (others > 0 || gets_on) {
                     return Verdict::AfterCleaning;
                 }
@@ -122,7 +130,7 @@ impl Space for Admission {
             self.removes.fetch_add(1, Ordering::Relaxed);
         }
         match (full, others > 0 || freeing) {
-            (false, _) if cleaning && !self.stalled.load(Ordering::Relaxed) => Verdict::AfterCleaning,
+            (false, _) if cleaning && gets_on => Verdict::AfterCleaning,
             (false, waits) if cleaning => {
                 if waits {
                     Verdict::AfterCommit
@@ -183,6 +191,22 @@ mod tests {
             Verdict::Admit,
             "alone it always goes"
         );
+    }
+
+    #[test]
+    fn a_promise_needs_slots_for_its_first_piece_alone_while_the_cleaner_gets_on() {
+        const MIB: u64 = 1 << 20;
+        let pool = pool(0, 100 * MIB, 20 * MIB);
+        *pool.room.write() = CommitRoom::flat(60 * MIB, 20 * MIB);
+        let ask = |kind, mib: u64| pool.admit(kind, space(mib * MIB), space(mib * MIB));
+        assert_eq!(ask(AdmitKind::Write, 90), Verdict::AfterCleaning);
+        assert_eq!(ask(AdmitKind::Promise, 90), Verdict::Admit);
+        assert_eq!(ask(AdmitKind::Promise, 101), Verdict::NoSpace);
+        let beside_others = pool.admit(AdmitKind::Promise, space(30 * MIB), space(90 * MIB));
+        assert_eq!(beside_others, Verdict::AfterCleaning, "others need all of it now");
+        pool.stalled.store(true, Ordering::Relaxed);
+        assert_eq!(ask(AdmitKind::Promise, 90), Verdict::NoSpace);
+        assert_eq!(ask(AdmitKind::Promise, 60), Verdict::Admit);
     }
 
     #[test]

@@ -626,7 +626,7 @@ impl Account for DatasetAccount {
     }
 
     fn admit(&self, kind: AdmitKind, space: u64) -> Verdict {
-        if kind != AdmitKind::Write {
+        if matches!(kind, AdmitKind::Remove | AdmitKind::Accepted) {
             return Verdict::Admit;
         }
         let tree = self.quotas.tree.lock();
