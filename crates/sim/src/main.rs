@@ -461,6 +461,14 @@ fn tell(report: &Report, canaries: &[Caught]) {
         );
     }
     println!("time       {:>12}  s, {} s of processors", commas(seconds), commas(cpu));
+    if let Some((ns, number, counts)) = &report.longest {
+        let (states, opened) = (commas(counts.states), commas(counts.opened));
+        let again = commas(counts.second);
+        println!(
+            "longest    {:>12}  s of processor for --seed {number}: {states} states, {opened} opened, {again} cut again",
+            commas(ns / 1_000_000_000)
+        );
+    }
     let rate = |count| commas(a_minute(count, report.cpu_ns));
     let dear = counts.opened + counts.second;
     println!("a minute and core: {} states; {} opened or cut again", rate(counts.states), rate(dear));
@@ -545,6 +553,10 @@ fn tell_json(report: &Report, canaries: &[Caught]) {
         .iter()
         .map(|(at, (states, _))| (SETTINGS[*at].name.to_owned(), json!(states)))
         .collect();
+    let longest = report.longest.as_ref().map(|(ns, number, counts)| {
+        let number = number.to_string();
+        json!({ "workload": number, "cpu_ns": ns, "states": counts.states, "opened": counts.opened, "second": counts.second })
+    });
     println!(
         "{}",
         json!({
@@ -562,6 +574,7 @@ fn tell_json(report: &Report, canaries: &[Caught]) {
             "faults": faults,
             "settings": settings,
             "chunks": report.chunks,
+            "longest": longest,
             "wall_ns": report.wall_ns,
             "cpu_ns": report.cpu_ns,
             "states_per_core_minute": a_minute(counts.states, report.cpu_ns),

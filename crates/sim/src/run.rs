@@ -90,6 +90,8 @@ pub struct Report {
     /// Of all workloads of two changes: the first chunk that is not done, and the last one of the
     /// part plus one.
     pub chunks: Option<(u64, u64)>,
+    /// The workload that took most processor time, in nanoseconds, with its counters.
+    pub longest: Option<(u64, Number, Counts)>,
     /// Processor time of all workers, in nanoseconds.
     pub cpu_ns: u64,
     /// Time by the clock, in nanoseconds.
@@ -228,7 +230,7 @@ pub fn replay(number: Number) -> Report {
     let (began, cpu) = (env.clock.monotonic_ns(), thread_ns());
     let (counts, result) = Worker::default().explore(number);
     let mut report = Report::default();
-    report.note(number, &counts, result);
+    report.note(number, thread_ns() - cpu, &counts, result);
     (report.cpu_ns, report.wall_ns) = (thread_ns() - cpu, env.clock.monotonic_ns() - began);
     report
 }
@@ -249,10 +251,11 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(&Report) + Sync)) -> Report {
             let Some((turn, numbers)) = lock(&source).take() else { break };
             let mut left = numbers.len();
             for number in numbers {
+                let before = thread_ns();
                 let (counts, result) = worker.explore(number);
                 left -= 1;
                 let mut report = lock(&report);
-                report.note(number, &counts, result);
+                report.note(number, thread_ns() - before, &counts, result);
                 let now = env.clock.monotonic_ns();
                 report.wall_ns = now - began;
                 let over = report.wall_ns >= plan.seconds.saturating_mul(1_000_000_000)
@@ -287,8 +290,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Report {
-    fn note(&mut self, number: Number, counts: &Counts, result: Result<(), Box<Broken>>) {
+    fn note(&mut self, number: Number, cpu_ns: u64, counts: &Counts, result: Result<(), Box<Broken>>) {
         self.counts.add(counts);
+        if self.longest.as_ref().is_none_or(|(longest, ..)| cpu_ns > *longest) {
+            self.longest = Some((cpu_ns, number, counts.clone()));
+        }
         *self.sets.entry(number.set()).or_default() += 1;
         let (states, workloads) = self.settings.entry(number.setting()).or_default();
         *states += counts.states;
