@@ -465,6 +465,50 @@ fn a_file_system_that_is_shared_or_read_only_at_its_mount_does_not_collect() {
     is("on\tlocal", "in the end");
 }
 
+/// A read that the kernel answers from its pages would move no access time.
+#[test]
+fn a_file_system_whose_every_read_counts_does_not_collect() {
+    let Some(host) = new_host("collected-atime", 128 << 20, "") else { return };
+    host.shell("zfs create tank/mail; zfs create -o relatime=off tank/exact; zfs create tank/mail/below")
+        .ok();
+    let is = |name: &str, expected: &str| {
+        let told = host.shell(&format!("zfs get -Ho value,source writeback_cache {name}")).ok().out;
+        assert_eq!(told.trim(), expected, "{name}");
+    };
+    let reads = r#"
+import os, sys, time
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(f, b'content')
+for turn in range(3):
+    before = os.fstat(f).st_atime_ns
+    time.sleep(0.02)
+    assert os.pread(f, 7, 0) == b'content'
+    assert os.fstat(f).st_atime_ns > before, turn
+"#;
+    fs::write(host.at("reads.py"), reads).expect("a file");
+    is("tank/exact", "off\ttemporary");
+    host.shell("python3 reads.py t/exact/f").ok();
+    is("tank/mail", "on\tinherited from tank");
+    assert_eq!(host.shell("zfs set relatime=off tank/mail").ok().err, "", "it is not in use");
+    is("tank/mail", "off\ttemporary");
+    is("tank/mail/below", "off\ttemporary");
+    is("tank", "on\tlocal");
+    host.shell("python3 reads.py t/mail/f; python3 reads.py t/mail/below/f").ok();
+    // Of those below one that is in use the others are mounted anew.
+    host.shell("zfs inherit relatime tank/mail; zfs unmount tank/mail; zfs mount -R tank/mail").ok();
+    is("tank/mail/below", "on\tinherited from tank");
+    let told = host.shell("cd t/mail; zfs set relatime=off tank/mail").ok().err;
+    assert!(told.starts_with("note: 'tank/mail' is in use") && told.contains("ATIME-COLLECTED"), "{told}");
+    is("tank/mail", "on\tinherited from tank");
+    is("tank/mail/below", "off\ttemporary");
+    host.shell(told.split('`').nth(1).expect("a command")).ok();
+    is("tank/mail", "off\ttemporary");
+    host.shell("python3 reads.py t/mail/f").ok();
+    // No access times at all are no reason.
+    host.shell("zfs set atime=off tank/mail; zfs unmount tank/mail; zfs mount -R tank/mail").ok();
+    is("tank/mail", "on\tinherited from tank");
+}
+
 /// A file system that became read-only while the kernel collected its writes shows the sizes that
 /// a stream brings, and those of a snapshot.
 #[test]

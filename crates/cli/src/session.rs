@@ -233,10 +233,11 @@ impl<'a, 'w> Session<'a, 'w> {
     }
 
     /// The same for a change of a property. As in ZFS, a place that is taken does not make it a
-    /// failure; nor does what a share means.
+    /// failure; nor does a note about a mount that is in use.
     pub fn remark(&mut self, doing: &str, warnings: Vec<Refusal>) {
+        use Code::{AtimeCollected, FsMountpoint, ShareCollected, ShareOpen};
         let is_note = |warning: &Refusal| {
-            matches!(warning.code, Code::FsMountpoint | Code::ShareOpen | Code::ShareCollected)
+            matches!(warning.code, AtimeCollected | FsMountpoint | ShareCollected | ShareOpen)
         };
         let (notes, others): (Vec<Refusal>, Vec<Refusal>) = warnings.into_iter().partition(is_note);
         for warning in notes {

@@ -545,7 +545,7 @@ pub const DATASET: &[Property] = &[
         "The kernel collects writes in its page cache, as for ext4, instead of passing on each `write`. Many times faster where \
          pages are rewritten often (databases, disk images). A killed daemon loses up to ten seconds of writes that no `fsync` \
          or `close` followed, instead of five. No effect in a daemon that is not root's, nor where the file system is shared \
-         (`sharenfs`) or read-only when it is mounted: then `zfs get` shows `off`, source `temporary`. Not in ZFS.",
+         (`sharenfs`), read-only or without `relatime` when it is mounted: then `zfs get` shows `off`, source `temporary`. Not in ZFS.",
     )
     .inherited(),
     setting(
@@ -582,8 +582,16 @@ pub const DATASET: &[Property] = &[
         "Access control lists: POSIX, or none. In ZFS the default is `off`.",
     )
     .inherited(),
-    setting("relatime", "RELATIME", "on | off", SWITCH, "on", "With `atime`: records reads at most once a day, or after a change.")
-        .inherited(),
+    setting(
+        "relatime",
+        "RELATIME",
+        "on | off",
+        SWITCH,
+        "on",
+        "With `atime`: records reads at most once a day, or after a change. With `off` each read is recorded, so each comes to the \
+         daemon and the kernel collects no writes.",
+    )
+    .inherited(),
     setting(
         "encryption",
         "ENCRYPTION",

@@ -45,6 +45,11 @@ pub struct MountSettings {
 }
 
 impl MountSettings {
+    /// Each read moves an access time.
+    pub(super) fn counts_each_read(&self) -> bool {
+        self.atime && !self.relatime && !self.read_only
+    }
+
     /// These settings with those of `other` that [`Mounted::remount`] gives to a mount in use.
     pub(super) fn remounted_as(&self, other: &MountSettings) -> MountSettings {
         let (acl, xattr, utf8_only, allow_other) = (self.acl, self.xattr, self.utf8_only, self.allow_other);

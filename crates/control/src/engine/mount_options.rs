@@ -74,7 +74,8 @@ impl Engine {
 
     /// The settings with which a file system is mounted now. A kernel that collects writes takes
     /// sizes and times from nobody but itself. So it does not where network clients change files,
-    /// nor where a read-only mount could not be told of a received stream (decision 0298).
+    /// nor where a read-only mount could not be told of a received stream (decision 0298). It
+    /// answers reads from the same pages, so it does not where each read counts (decision 0302).
     pub(super) fn settings_at_mount(
         &self,
         held: &ImportedPool,
@@ -82,7 +83,8 @@ impl Engine {
         settings: &MountSettings,
     ) -> Result<MountSettings, Refusal> {
         let mut settings = settings.clone();
-        if settings.read_only || self.value(held, name, "sharenfs")? != "off" {
+        let is_left_out = settings.read_only || settings.counts_each_read();
+        if is_left_out || self.value(held, name, "sharenfs")? != "off" {
             // The last switch counts, and all of them before STEADFAST_FUSE.
             settings.switches.push("writeback_cache=off".to_owned());
         }

@@ -184,6 +184,25 @@ impl Engine {
                 Err(refusal) => warnings.push(until_next_mount(refusal)),
             }
         }
+        warnings.extend(self.count_each_read(held, name));
+        warnings
+    }
+
+    /// Mounts those anew at and below a name where each read counts, and the kernel answers some of
+    /// them since it collects writes. One that is in use goes on so, and a note tells of it
+    /// (decision 0302).
+    fn count_each_read(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
+        let mut warnings = Vec::new();
+        for name in held.mounted_below(name) {
+            let counts = held.mounts.lock().get(&name).is_some_and(|mount| mount.settings.counts_each_read());
+            if counts && held.collects_writes(&name) == Some(true) {
+                let noted = |warning: Refusal| match warning.code {
+                    Code::FsBusy => held.uncounted_reads(&name),
+                    _ => warning,
+                };
+                warnings.extend(self.mount_anew(held, &name).into_iter().map(noted));
+            }
+        }
         warnings
     }
 
@@ -428,6 +447,24 @@ pub(super) fn commit_last(held: &ImportedPool) {
 }
 
 /// A property is set, and its mount does not have it yet.
+impl ImportedPool {
+    /// The command that mounts a file system anew. Those that are mounted below it go with it.
+    pub(super) fn words_to_mount_anew(&self, name: &str) -> String {
+        let all = if self.mounted_below(name).len() > 1 { "-R " } else { "" };
+        format!("`zfs unmount {name} && zfs mount {all}{name}`")
+    }
+
+    /// The note that the kernel answers reads of a file system where each of them counts.
+    fn uncounted_reads(&self, name: &str) -> Refusal {
+        let anew = self.words_to_mount_anew(name);
+        let what = format!(
+            "'{name}' is in use, so the kernel goes on collecting writes there: a read through a descriptor that is also open \
+             for writing moves no access time. To have each read count, mount it anew: {anew} (ATIME-COLLECTED)"
+        );
+        Refusal::new(Code::AtimeCollected, what).with("fs", name)
+    }
+}
+
 fn until_next_mount(mut refusal: Refusal) -> Refusal {
     refusal.what = format!("the new value takes effect at the next mount: {}", refusal.what);
     refusal

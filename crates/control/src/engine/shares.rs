@@ -241,12 +241,11 @@ impl ImportedPool {
     /// The warning that the kernel collects writes of a shared file system, if it does.
     pub(super) fn collected_warning(&self, name: &str) -> Option<Refusal> {
         self.collects_writes(name).filter(|collects| *collects)?;
-        // Those that are mounted below it go with it.
-        let all = if self.mounted_below(name).len() > 1 { "-R " } else { "" };
+        let anew = self.words_to_mount_anew(name);
         let what = format!(
             "'{name}' was mounted before it was shared, so the kernel collects writes of local programs there: a page \
              that a client and a local program change in the same moment has the content of one of them. To end that, mount it anew: \
-             `zfs unmount {name} && zfs mount {all}{name}` (SHARE-COLLECTED)"
+             {anew} (SHARE-COLLECTED)"
         );
         Some(Refusal::new(Code::ShareCollected, what).with("fs", name))
     }

@@ -243,6 +243,20 @@ fn a_shared_or_read_only_mount_does_not_collect() {
     assert_eq!(shown(), does_not);
     house.set("tank/db", "readonly", "off").unwrap();
     assert!(!shown().1, "nor is this mounted anew");
+    anew(&["strictatime"]);
+    assert_eq!(shown(), does_not, "each read counts");
+    anew(&[]);
+    assert_eq!(shown(), collects);
+    house.set("tank/db", "relatime", "off").unwrap();
+    assert_eq!(shown(), does_not, "mounted anew, since it is not in use");
+    house.set("tank/db", "relatime", "on").unwrap();
+    assert!(!shown().1, "this one is not");
+    house.set("tank/db", "atime", "off").unwrap();
+    house.set("tank/db", "relatime", "off").unwrap();
+    anew(&[]);
+    assert_eq!(shown(), collects, "no read counts");
+    house.set("tank/db", "atime", "on").unwrap();
+    assert_eq!(shown(), does_not, "each does again");
 }
 
 #[test]
