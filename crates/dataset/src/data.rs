@@ -335,7 +335,7 @@ impl Dataset {
             }
             Extent::Overlaid(overlaid) => {
                 let blocks = overlaid::parts(overlaid, &(range.start - at..range.end - at));
-                self.note_pieces(inode, at, count, overlaid.length, blocks.len());
+                self.note_pieces((inode, at), count, overlaid, blocks.len());
                 for (pointer, parts) in blocks {
                     let shown = at + parts[0].range.start..at + parts[parts.len() - 1].range.end;
                     let content = read(&pointer, shown)?;

@@ -24,7 +24,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_format::InodeId;
-use steadfast_format::extent::Extent;
+use steadfast_format::extent::{Extent, Overlaid};
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 
 /// Bytes of records folded in the background by one sync, at most.
@@ -63,13 +63,24 @@ impl Dataset {
         self.allowed_waste() < TIGHT
     }
 
-    /// A reader took `bytes` of a record of `length` bytes from so many blocks.
-    pub(crate) fn note_pieces(&self, inode: InodeId, offset: u64, bytes: usize, length: u32, blocks: usize) {
-        if blocks >= PIECES && bytes >= length as usize / 2 {
-            let mut folding = self.overlay.folding.lock();
-            if folding.read.len() < WAITING_MAX && !folding.unreadable.contains(&(inode, offset)) {
-                folding.read.insert((inode, offset));
-            }
+    /// A reader took `bytes` of a record from so many blocks. One that would take more space folded
+    /// stays as it is: reading a sparse file makes it no larger.
+    pub(crate) fn note_pieces(
+        &self,
+        record: (InodeId, u64),
+        bytes: usize,
+        overlaid: &Overlaid,
+        blocks: usize,
+    ) {
+        if blocks < PIECES
+            || bytes < overlaid.length as usize / 2
+            || overlaid::grows_by_folding(&*self.blocks, overlaid)
+        {
+            return;
+        }
+        let mut folding = self.overlay.folding.lock();
+        if folding.read.len() < WAITING_MAX && !folding.unreadable.contains(&record) {
+            folding.read.insert(record);
         }
     }
 

@@ -173,6 +173,33 @@ pub(crate) fn fits(extent: &Extent) -> bool {
     extent.encode().len() + UNKNOWN_POINTER <= node::VALUE_BYTES_MAX
 }
 
+/// Bytes of a record's blocks: occupied, stored, and of content.
+struct Sums {
+    taken: u64,
+    stored: u64,
+    plain: u64,
+}
+
+impl Sums {
+    fn of(blocks: &dyn Blocks, overlaid: &Overlaid) -> Sums {
+        let mut sums = Sums { taken: 0, stored: 0, plain: 0 };
+        for pointer in overlaid.pointers() {
+            sums.taken += occupied(blocks, pointer);
+            sums.stored += u64::from(pointer.psize);
+            sums.plain += u64::from(pointer.lsize);
+        }
+        sums
+    }
+}
+
+/// True if a record takes more space when it is folded. Its holes are zeros then.
+pub(crate) fn grows_by_folding(blocks: &dyn Blocks, overlaid: &Overlaid) -> bool {
+    let Sums { taken, stored, plain } = Sums::of(blocks, overlaid);
+    // As if it were compressed as it is now.
+    let folded = (u64::from(overlaid.length) * stored).div_ceil(plain.max(1));
+    folded.next_multiple_of(blocks.unit().into()) > taken
+}
+
 /// True if a record wastes so much that it is worth folding, if so many 32nds are allowed of what
 /// is else.
 pub(crate) fn is_worth_folding(
@@ -183,13 +210,8 @@ pub(crate) fn is_worth_folding(
     allowed: u64,
 ) -> bool {
     let Extent::Overlaid(overlaid) = extent else { return false };
-    let (mut taken, mut stored, mut plain, mut first) = (0, 0, 0, 0);
-    for pointer in overlaid.pointers() {
-        taken += occupied(blocks, pointer);
-        stored += u64::from(pointer.psize);
-        plain += u64::from(pointer.lsize);
-        first = if first == 0 { pointer.birth.0 } else { first };
-    }
+    let Sums { taken, stored, plain } = Sums::of(blocks, overlaid);
+    let first = overlaid.pointers().next().map_or(0, |pointer| pointer.birth.0);
     let visible = parts(overlaid, &(0..overlaid.length.into()));
     let visible: u64 = visible.iter().flat_map(|(_, parts)| parts).map(|p| p.range.end - p.range.start).sum();
     // As if folded it were compressed as it is now.

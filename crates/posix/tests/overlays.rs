@@ -95,6 +95,33 @@ fn what_readers_find_in_many_pieces_is_folded_in_the_background() {
 }
 
 #[test]
+fn reading_a_sparse_file_makes_it_no_larger() {
+    let settings = Settings { recordsize: u32::try_from(RECORD).expect("small"), zeros_are_holes: true };
+    let mut world = World::new(Env::seeded(8), settings);
+    let file = world.file("f");
+    let mut content = vec![0; RECORD];
+    for page in [31, 3, 9, 20, 27] {
+        overwrite(&world, file, &mut content, page, 9);
+        world.commit();
+    }
+    let used = world.blocks.live_bytes();
+    assert!(world.content(file) == content, "read in many pieces");
+    assert!(!world.fs.dataset().has_changes(), "and left in them");
+    world.commit();
+    assert_eq!((world.blocks.live_bytes(), world.fs.dataset().overlay_counts().folded), (used, 0));
+    // Once it is full of pieces it is folded.
+    for page in 0..32 {
+        overwrite(&world, file, &mut content, page, 7);
+        if page % 4 == 3 {
+            world.commit();
+        }
+    }
+    assert!(world.content(file) == content && world.fs.dataset().has_changes());
+    world.check();
+    assert_eq!(world.fs.dataset().overlay_counts().folded, 1);
+}
+
+#[test]
 fn what_cannot_be_read_is_not_folded_and_nothing_else_suffers() {
     let (mut world, file, mut content) = prepared();
     world.blocks.fail_reads_after(Some(0));
