@@ -186,6 +186,20 @@ fn a_killed_daemon_loses_two_intervals_at_most() {
 }
 
 #[test]
+fn a_pool_sync_makes_durable_what_was_written_before() {
+    let Some(host) = new_host("collected-sync", 256 << 20, "") else { return };
+    host.shell("zpool sync").ok();
+    let content = noise(11, 3000 * 4096);
+    let (mut writer, pipe) = keep_open(&host, "t/file", &content);
+    host.shell("zpool sync").ok();
+    host.kill_daemon();
+    drop(pipe);
+    writer.wait().expect("it ends");
+    host.shell("zpool list tank").ok();
+    assert!(fs::read(host.at("t/file")).expect("read") == content);
+}
+
+#[test]
 fn holes_are_found_in_a_file_that_is_being_written() {
     let Some(host) = new_host("collected-holes", 128 << 20, "") else { return };
     const SEEK: &str = r"

@@ -120,6 +120,9 @@ fn a_file_is_there_once_sync_has_returned() {
             fs::write(host.at(top).join("file"), &content).expect("written");
             fs::create_dir(host.at(top).join(format!("folder{round}"))).expect("made");
         }
+        // The kernel may hold back what is written to a file that is open.
+        let mut open = File::create(host.at("t/open")).expect("made");
+        open.write_all(&content).expect("written");
         rustix::fs::sync();
         host.kill_daemon();
         host.shell("umount -l t o; zpool list tank other").ok();
@@ -128,6 +131,8 @@ fn a_file_is_there_once_sync_has_returned() {
             assert!(found == content, "{top}, round {round}: {} bytes", found.len());
             assert!(host.at(top).join(format!("folder{round}")).is_dir(), "{top}, round {round}");
         }
+        drop(open);
+        assert!(fs::read(host.at("t/open")).expect("it reads") == content, "round {round}");
     }
     // The room of a removed file is free once `sync` has returned (xfstests generic/015).
     let free = || -> u64 {

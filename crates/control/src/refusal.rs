@@ -367,8 +367,8 @@ codes! {
         "Choose another name; to move data elsewhere copy it.";
     FsBusy "FS-BUSY" "Programs have its files open, or use one of its folders as working folder."
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
-    FsCollected "FS-COLLECTED" "The kernel has dirty pages of the file system that could not be written. The snapshot does not contain them."
-        "Find the cause with `zpool status`, or make room; `fsync` or `close` reports the error to the programs. Then take another snapshot.";
+    FsCollected "FS-COLLECTED" "The kernel has dirty pages of the file system that could not be written. A snapshot does not contain them, and `zpool sync` has not made them durable."
+        "Find the cause with `zpool status`, or make room; `fsync` or `close` reports the error to the programs. Then repeat the command.";
     AtimeCollected "ATIME-COLLECTED" "Each read of the file system shall move an access time (`relatime=off`), and the kernel collects writes there since its mount. It answers reads through descriptors that are open for reading and writing by itself, so these move no access time. Reads through other descriptors do."
         "Mount it anew, which ends that: `zfs unmount {fs} && zfs mount {fs}`. Programs that have files open there must end first.";
     FsMounted "FS-MOUNTED" "The file system is mounted already."

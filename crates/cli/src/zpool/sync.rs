@@ -18,6 +18,8 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn sync(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    session.ask(PoolSync { names: parsed.operands.clone() }).doing(|| "cannot commit".into())?;
+    let outcome =
+        session.ask(PoolSync { names: parsed.operands.clone() }).doing(|| "cannot commit".into())?;
+    session.warn("the pools have committed, but", &outcome.warnings);
     Ok(())
 }

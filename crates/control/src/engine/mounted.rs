@@ -48,8 +48,8 @@ impl ImportedPool {
     }
 
     /// Makes the kernel write out dirty pages of mounted file systems, those of `chosen`, for a
-    /// snapshot. Warns of pages that could not be written. The caller must not hold the turn of
-    /// verbs: writes wait for a suspended pool, and only a verb ends that.
+    /// snapshot or a sync. Warns of pages that could not be written. The caller must not hold the
+    /// turn of verbs: writes wait for a suspended pool, and only a verb ends that.
     pub(super) fn settle(&self, chosen: impl Fn(&str) -> bool) -> Vec<Refusal> {
         if self.pool.is_read_only() || self.pool.suspended().is_some() {
             return Vec::new();

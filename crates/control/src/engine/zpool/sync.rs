@@ -1,4 +1,4 @@
-//! `zpool sync`: commits now.
+//! `zpool sync`: what programs have written is committed now.
 
 use crate::api::{Outcome, PoolSync};
 use crate::caller::Caller;
@@ -15,6 +15,8 @@ impl Verb for PoolSync {
     fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
         let mut outcome = Outcome::default();
         for (name, held) in engine.select(&self.names)? {
+            // Pages that the kernel holds back were written before, too.
+            outcome.warnings.extend(held.settle(|_| true));
             held.pool.sync().map_err(refuse::pool)?;
             outcome.touched.push(name);
         }
@@ -38,8 +40,9 @@ impl Engine {
         for held in pools {
             let done = done.clone();
             let job = Box::new(move || {
-                // A pool that cannot commit suspends and tells of it; `sync(2)` has no error.
-                let _ = held.pool.sync();
+                // `sync(2)` has no error. Of pages that cannot be written `fsync` tells, and a pool
+                // that cannot commit suspends and tells of it.
+                let _ = (held.settle(|_| true), held.pool.sync());
                 drop(done);
             });
             drop(self.env.tasks.spawn("sync", job));
