@@ -10,7 +10,7 @@ use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Fate;
 use steadfast_env::Env;
 use steadfast_pool::Pool;
-use steadfast_posix::{AclKind, Fallocate, FileSystem, RENAME_EXCHANGE, SetAttr};
+use steadfast_posix::{AclKind, Fallocate, FileSystem, RENAME_EXCHANGE, SetAttr, SetTime, Time};
 
 fn new_pool(env: &Env, props: &[(&str, &str)]) -> (Arc<MemoryDevice>, Pool) {
     let device = Arc::new(MemoryDevice::new("a", 64 * MIB));
@@ -178,6 +178,62 @@ fn with_disabled_fsync_returns_at_once_and_a_commit_still_keeps_all() {
     let (fs, _used) = mount(&pool, "tank");
     fs.set_acls(true);
     assert!(picture(&fs) == shown);
+}
+
+fn at(seconds: i64) -> Time {
+    Time { seconds, nanos: 0 }
+}
+
+/// Times as a kernel that collects writes tells them: behind an unlink, too.
+fn times(seconds: i64) -> SetAttr<'static> {
+    let time = at(seconds);
+    SetAttr { mtime: Some(SetTime::To(time)), ctime: Some(time), ..SetAttr::default() }
+}
+
+#[test]
+fn nobody_waits_for_the_times_of_a_file_without_names() {
+    for journal in ["off", "ordered"] {
+        let env = still();
+        let (device, pool) = new_pool(&env, &[("journal", journal), ("sync", "always")]);
+        let (fs, _used) = mount(&pool, "tank");
+        let file = fs.mknod(ME, ROOT, b"file", 0o100_644, 0).expect("made").ino;
+        fs.setattr(file, &times(7)).expect("set");
+        fs.unlink(ROOT, b"file").expect("removed");
+        let before = device.counts();
+        let told = fs.setattr(file, &times(9)).expect("set");
+        let after = device.counts();
+        assert_eq!((after.writes, after.flushes), (before.writes, before.flushes), "journal={journal}");
+        assert_eq!((told.nlink, told.mtime, told.ctime), (0, at(9), at(9)), "journal={journal}");
+        assert_eq!(fs.getattr(file).expect("it is open"), told, "journal={journal}");
+        // Everything else of it is waited for as ever.
+        fs.setattr(file, &SetAttr { mode: Some(0o600), ..times(11) }).expect("set");
+        assert!(device.counts().flushes > after.flushes, "journal={journal}");
+        pool.sync().expect("committed");
+        assert_eq!(fs.getattr(file).expect("it is open").mtime, at(11), "journal={journal}");
+        fs.forget(file, 1);
+        assert!(durable(&env, &device, "tank").is_empty(), "journal={journal}");
+    }
+}
+
+#[test]
+fn times_of_a_file_without_names_are_kept_when_it_gets_one() {
+    for (journal, commits) in [("off", false), ("ordered", false), ("ordered", true)] {
+        let env = still();
+        let (device, pool) = new_pool(&env, &[("journal", journal), ("sync", "always")]);
+        let (fs, _used) = mount(&pool, "tank");
+        let file = fs.tmpfile(ME, ROOT, 0o600).expect("made").ino;
+        fs.write(file, 0, b"content", false).expect("written");
+        if commits {
+            pool.sync().expect("committed");
+        }
+        fs.setattr(file, &times(7)).expect("set");
+        fs.link(file, ROOT, b"named").expect("linked");
+        let copy = Arc::new(MemoryDevice::from_image("a", device.image()));
+        let imported = import(&env, vec![handle(&copy)], None).expect("imported");
+        let (there, _used_there) = mount(&imported, "tank");
+        let found = there.lookup(ROOT, b"named").expect("durable").attr;
+        assert_eq!((found.mtime, found.size), (at(7), 7), "journal={journal}, {commits}");
+    }
 }
 
 #[test]
