@@ -507,13 +507,12 @@ impl Dataset {
     /// reservation larger than needed at worst.
     fn overlays_of(&self, inode: &Inode, offset: u64, count: u64, append: bool) -> Result<Vec<u64>> {
         let mut asked = Vec::new();
+        let has_content;
         {
             let state = inode.state.lock();
-            let record_size = if state.record_is_final() {
-                state.record_size()
-            } else {
-                self.settings.read().recordsize.into()
-            };
+            has_content = state.record_is_final();
+            let record_size =
+                if has_content { state.record_size() } else { self.settings.read().recordsize.into() };
             if self.grain().copies > 1 || !self.takes_overlays(record_size) || self.is_tight() {
                 return Ok(asked);
             }
@@ -529,6 +528,10 @@ impl Dataset {
                     asked.push(start);
                 }
             }
+        }
+        // A file that never had content has no extents.
+        if !has_content {
+            return Ok(asked);
         }
         let mut unread = Ok(());
         asked.retain(|&start| match self.extents.get(&extent_key(inode.id, start)) {
