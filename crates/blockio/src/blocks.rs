@@ -211,6 +211,9 @@ pub trait Blocks: Send + Sync {
     /// Allocation unit of the pool, in bytes.
     fn unit(&self) -> u32;
 
+    /// Zeros in file content take no space.
+    fn compresses(&self) -> bool;
+
     /// How often a sync stores records of content (the property `copies`): at most, of what an
     /// operation brings that begins while this txg is open, and in the sync of this txg.
     fn copies(&self, txg: Txg) -> (usize, usize) {

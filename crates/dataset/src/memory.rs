@@ -232,6 +232,10 @@ impl Blocks for MemoryBlocks {
         UNIT
     }
 
+    fn compresses(&self) -> bool {
+        false
+    }
+
     fn seals(&self) -> bool {
         false
     }

@@ -173,30 +173,37 @@ pub(crate) fn fits(extent: &Extent) -> bool {
     extent.encode().len() + UNKNOWN_POINTER <= node::VALUE_BYTES_MAX
 }
 
-/// Bytes of a record's blocks: occupied, stored, and of content.
+/// Bytes of a record: occupied and stored by its blocks, and what it would store folded.
 struct Sums {
     taken: u64,
     stored: u64,
-    plain: u64,
+    folded: u64,
 }
 
 impl Sums {
     fn of(blocks: &dyn Blocks, overlaid: &Overlaid) -> Sums {
-        let mut sums = Sums { taken: 0, stored: 0, plain: 0 };
+        let (mut taken, mut stored, mut plain) = (0, 0, 0_u64);
         for pointer in overlaid.pointers() {
-            sums.taken += occupied(blocks, pointer);
-            sums.stored += u64::from(pointer.psize);
-            sums.plain += u64::from(pointer.lsize);
+            taken += occupied(blocks, pointer);
+            stored += u64::from(pointer.psize);
+            plain += u64::from(pointer.lsize);
         }
-        sums
+        let length = u64::from(overlaid.length);
+        // Holes become zeros.
+        let content = if blocks.compresses() {
+            let visible = parts(overlaid, &(0..length));
+            visible.iter().flat_map(|(_, parts)| parts).map(|part| part.range.end - part.range.start).sum()
+        } else {
+            length
+        };
+        // As if it were compressed as it is now.
+        Sums { taken, stored, folded: (content * stored).div_ceil(plain.max(1)) }
     }
 }
 
-/// True if a record takes more space when it is folded. Its holes are zeros then.
+/// True if a record takes more space when it is folded.
 pub(crate) fn grows_by_folding(blocks: &dyn Blocks, overlaid: &Overlaid) -> bool {
-    let Sums { taken, stored, plain } = Sums::of(blocks, overlaid);
-    // As if it were compressed as it is now.
-    let folded = (u64::from(overlaid.length) * stored).div_ceil(plain.max(1));
+    let Sums { taken, folded, .. } = Sums::of(blocks, overlaid);
     folded.next_multiple_of(blocks.unit().into()) > taken
 }
 
@@ -210,12 +217,8 @@ pub(crate) fn is_worth_folding(
     allowed: u64,
 ) -> bool {
     let Extent::Overlaid(overlaid) = extent else { return false };
-    let Sums { taken, stored, plain } = Sums::of(blocks, overlaid);
+    let Sums { taken, stored, folded } = Sums::of(blocks, overlaid);
     let first = overlaid.pointers().next().map_or(0, |pointer| pointer.birth.0);
-    let visible = parts(overlaid, &(0..overlaid.length.into()));
-    let visible: u64 = visible.iter().flat_map(|(_, parts)| parts).map(|p| p.range.end - p.range.start).sum();
-    // As if folded it were compressed as it is now.
-    let folded = (visible * stored).div_ceil(plain.max(1));
     let folded_units = folded.next_multiple_of(blocks.unit().into());
     let mixed =
         (inode.0 ^ offset.rotate_left(20) ^ first.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

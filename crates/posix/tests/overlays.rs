@@ -122,6 +122,27 @@ fn reading_a_sparse_file_makes_it_no_larger() {
 }
 
 #[test]
+fn a_sparse_record_is_not_folded_where_its_pieces_take_less() {
+    let settings = Settings { recordsize: u32::try_from(RECORD).expect("small"), zeros_are_holes: true };
+    let mut world = World::new(Env::seeded(8), settings);
+    let file = world.file("f");
+    let mut content = vec![0; 8 * RECORD - PAGE];
+    // Every second page, and these again without one of each record.
+    for (byte, left_out) in [(9, None), (7, Some(0))] {
+        for page in (0..content.len() / PAGE).step_by(2).filter(|page| Some(page % 32) != left_out) {
+            overwrite(&world, file, &mut content, page, byte);
+        }
+        world.commit();
+    }
+    assert_eq!(world.fs.dataset().overlay_counts().folded, 0);
+    let used = world.blocks.live_bytes();
+    assert!(used < content.len() as u64, "{used} bytes");
+    world.reopen();
+    assert!(world.content(file) == content);
+    world.check();
+}
+
+#[test]
 fn what_cannot_be_read_is_not_folded_and_nothing_else_suffers() {
     let (mut world, file, mut content) = prepared();
     world.blocks.fail_reads_after(Some(0));

@@ -429,6 +429,10 @@ impl Blocks for DatasetBlocks {
         self.unit
     }
 
+    fn compresses(&self) -> bool {
+        *self.compression.read() != CompressionSetting::Off
+    }
+
     fn copies(&self, txg: Txg) -> (usize, usize) {
         (self.copies.for_operation(txg), self.copies.in_txg(txg))
     }
