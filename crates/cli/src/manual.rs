@@ -168,7 +168,7 @@ After this command the kernel refuses all changes, and the daemon updates no acc
 .SH SYNC
 \\fBsync\\fR(1) waits until all pools have committed, where the daemon is root's and Linux is 6.18 or newer. The kernel
 does not pass \\fBsync \\-f\\fR and \\fBsyncfs\\fR(2) to FUSE: after them a file is as little durable as before. It is durable
-after \\fBfsync\\fR(2), after \\fBzpool sync\\fR, or after five seconds.
+after \\fBfsync\\fR(2), after \\fBzpool sync\\fR, or after ten seconds.
 .SH OPTIONS OF OTHERS
 Options for mount itself (\\fBnoauto\\fR, \\fBnofail\\fR, \\fBx\\-...\\fR) and options that the kernel lists for every FUSE
 mount (\\fBuser_id=\\fR, \\fBdefault_permissions\\fR) are ignored.

@@ -541,9 +541,10 @@ pub const DATASET: &[Property] = &[
         "WBCACHE",
         "on | off",
         SWITCH,
-        "off",
+        "on",
         "The kernel collects writes in its page cache, as for ext4, instead of passing on each `write`. Many times faster where \
-         pages are rewritten often (databases, disk images). A killed daemon loses up to ten seconds of writes that no `fsync` \
+         programs write little at once (databases, disk images, logs); many small files take a tenth to a fifth longer to make \
+         and to remove. A killed daemon loses up to ten seconds of writes that no `fsync` \
          or `close` followed, instead of five. No effect in a daemon that is not root's, nor where the file system is shared \
          (`sharenfs`), read-only or without `relatime` when it is mounted: then `zfs get` shows `off`, source `temporary`. Not in ZFS.",
     )

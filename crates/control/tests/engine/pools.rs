@@ -188,9 +188,9 @@ fn images_that_hold_no_pool_are_refused_by_import() {
 fn writes_are_collected_where_the_property_says_so() {
     let house = House::new("collected");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
-    house.create_fs("tank/db", &[("writeback_cache", "on")], None).unwrap();
+    house.create_fs("tank/db", &[], None).unwrap();
     house.create_fs("tank/db/below", &[], None).unwrap();
-    house.create_fs("tank/home", &[], None).unwrap();
+    house.create_fs("tank/home", &[("writeback_cache", "off")], None).unwrap();
     let collects = |name: &str| {
         let mounts = house.stage.mounts.lock().unwrap();
         let settings = mounts.values().find(|settings| settings.source == name).expect("mounted");
