@@ -9,10 +9,10 @@ use steadfast_format::{InodeId, Txg};
 
 use steadfast_tree::without_reading;
 
-use crate::Result;
 use crate::dataset::{Dataset, ROOT_INODE};
 use crate::frozen::FrozenSet;
 use crate::inode::{Frozen, Inode, InodeState};
+use crate::{Error, Result};
 
 /// Inodes flushed under one hold of the gate: well below a millisecond.
 const FLUSH_AT_ONCE: usize = 64;
@@ -26,6 +26,13 @@ fn top_names() -> (Vec<u8>, Vec<u8>) {
     (NamesKey::Inode(ROOT_INODE).encode(), NamesKey::xattrs(ROOT_INODE))
 }
 
+/// True if no operation of `txg` changed an inode: its record differs from what is stored by when
+/// it was read, or by what it occupies. Where that cannot be stored it is let go: a crash loses
+/// the one, and the other is counted again.
+fn is_only_noted(state: &InodeState, txg: Txg) -> bool {
+    state.changed < txg
+}
+
 impl Dataset {
     /// Writes the attributes of dirty inodes into the names tree ahead of `freeze`, beside other
     /// operations, so that little is left for the moment at which nobody is let in. Measured with
@@ -37,7 +44,7 @@ impl Dataset {
         dirty.sort_unstable_by_key(|inode| inode.id);
         for some in dirty.chunks(FLUSH_AT_ONCE) {
             without_reading(|| {
-                let _hold = self.txgs.gate.enter();
+                let hold = self.txgs.gate.enter();
                 let mut unread: Result<()> = Ok(());
                 for inode in some {
                     // Under the inode's lock, so that a reclaim does not remove the item before it
@@ -49,6 +56,9 @@ impl Dataset {
                             Ok(_) => state.record_dirty = false,
                             // The nodes that all of them miss are read side by side.
                             Err(error @ steadfast_tree::Error::Unread) => unread = Err(error.into()),
+                            Err(error) if error.is_unreadable() && is_only_noted(&state, hold.txg()) => {
+                                state.record_dirty = false;
+                            }
                             Err(error) => return Err(error.into()),
                         }
                     }
@@ -69,9 +79,17 @@ impl Dataset {
     pub fn flush_rest(&self) -> Result<()> {
         let dirty: Vec<Arc<Inode>> = self.changes.dirty.lock().values().cloned().collect();
         let (mut changes, mut flushed) = (Vec::new(), Vec::new());
+        let txg = self.txgs.gate.present_txg();
         for inode in dirty {
             let mut state = inode.state.lock();
             if state.record_dirty && !state.gone {
+                if is_only_noted(&state, txg)
+                    && let Err(Error::Tree(error)) = self.look_at_record(inode.id)
+                    && error.is_unreadable()
+                {
+                    state.record_dirty = false;
+                    continue;
+                }
                 let record = self.stored_record(inode.id, &mut state);
                 changes.push((NamesKey::Inode(inode.id).encode(), Some(record.encode().to_vec())));
                 state.record_dirty = false;

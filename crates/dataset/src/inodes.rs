@@ -178,6 +178,25 @@ impl Dataset {
         self.owners.add_object(owned_by(&inode.record()), -1);
     }
 
+    /// Asked by an operation before it changes an inode in memory: can its record be replaced? The
+    /// leaf that holds it may be in memory no more, and where it cannot be read the change would
+    /// fail the commit.
+    ///
+    /// # Errors
+    /// Those of reading the leaf.
+    pub fn may_change(&self, inode: &Inode) -> Result<()> {
+        // An inode that an operation of this txg changed was asked for then, or is new.
+        if inode.state.lock().changed == self.txgs.gate.present_txg() {
+            return Ok(());
+        }
+        self.look_at_record(inode.id)
+    }
+
+    /// Fails where the leaf of an inode's record is not to be had.
+    pub(crate) fn look_at_record(&self, id: InodeId) -> Result<()> {
+        Ok(self.names.get_with(&NamesKey::Inode(id).encode(), |_| ())?)
+    }
+
     /// Changes an inode as part of an operation. The attributes go to the names tree at freeze.
     pub fn change<R>(
         &self,

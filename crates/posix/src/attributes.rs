@@ -216,12 +216,14 @@ impl FileSystem {
             }
             let kind = if size < record.size { AdmitKind::Remove } else { AdmitKind::Write };
             self.operate(kind, |op| {
+                self.dataset.may_change(&inode)?;
                 let _names = self.acl_follows(&inode, set.mode)?;
                 self.dataset.set_size(op, &inode, size, apply);
                 Ok(())
             })?;
         } else {
             self.operate(AdmitKind::Remove, |op| {
+                self.dataset.may_change(&inode)?;
                 let _names = self.acl_follows(&inode, set.mode)?;
                 self.dataset.change(op, &inode, apply);
                 Ok(())

@@ -174,6 +174,7 @@ impl FileSystem {
     /// `ENOSPC`, `EDQUOT`, and those of any write.
     pub fn may_write(&self, ino: u64, claim: WriteClaim) -> Result<()> {
         let inode = self.inode(ino)?;
+        self.dataset.may_change(&inode)?;
         Ok(self.dataset.may_write(&inode, claim)?)
     }
 
@@ -252,6 +253,7 @@ impl FileSystem {
             (begun, _) => begun,
         };
         self.dataset.operate(begin, |op| {
+            self.dataset.may_change(&inode)?;
             self.dataset.write(op, &inode, offset, data, false, |record| {
                 if matches!(origin, Origin::Caller | Origin::Network) {
                     (record.mtime, record.ctime) = (now, now);
@@ -288,6 +290,7 @@ impl FileSystem {
         if is_fixed(ino, &before) && end > before.size {
             return Err(Errno::ENOSPC);
         }
+        self.dataset.may_change(&inode)?;
         let has_capability = before.flags & InodeRecord::FLAG_CAPABILITY != 0;
         if has_capability {
             self.drop_capability(&inode)?;
@@ -450,6 +453,7 @@ impl FileSystem {
         if is_fixed(target, &before) && range.target + range.length > before.size {
             return Ok(Sharing::Not(Unshared::Never));
         }
+        self.dataset.may_change(&inode)?;
         if before.flags & InodeRecord::FLAG_CAPABILITY != 0 {
             self.drop_capability(&inode)?;
         }

@@ -195,8 +195,11 @@ impl FileSystem {
             if directory.record().nlink == 0 {
                 return Err(Errno::ENOENT);
             }
+            // Nodes that both miss are read side by side.
+            let may_change = self.dataset.may_change(&directory);
             let cookie =
                 self.new_cookie(directory.id, name).inspect_err(|_| self.dataset.want_next_inode())?;
+            may_change?;
             let umask = if mode & S_IFMT == S_IFLNK { 0 } else { caller.umask };
             let inherited = self.inherit(&directory, mode, umask)?;
             let mut record = self.new_record(caller, &directory, inherited.mode, rdev);
@@ -312,7 +315,9 @@ impl FileSystem {
             if record.nlink >= LINKS_MAX {
                 return Err(Errno::EMLINK);
             }
+            let may_change = [&inode, &directory].map(|inode| self.dataset.may_change(inode));
             let cookie = self.new_cookie(directory.id, new_name)?;
+            may_change.into_iter().collect::<Result<(), _>>()?;
             let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: new_name.to_vec() };
             let mut changes: Changes = vec![entry_item(directory.id, cookie, &entry)];
             if record.nlink == 0 {
@@ -380,8 +385,10 @@ impl FileSystem {
         let begin = || Ok(self.dataset.begin_remove()?);
         let (inode, is_gone) = self.dataset.operate(begin, |op| {
             let _names = self.names.lock();
+            let may_change = self.dataset.may_change(&directory);
             let (cookie, entry) = self.find(directory.id, name)?.ok_or(Errno::ENOENT)?;
             let inode = self.dataset.inode(entry.inode)?;
+            may_change?;
             let record = inode.record();
             judge(&directory.record(), &record)?;
             match (is_directory(&record), want_directory) {
@@ -396,6 +403,7 @@ impl FileSystem {
             let is_last = record.nlink == 1 || want_directory && record.nlink > 0;
             let is_gone = is_last && self.dataset.remove_with_name(op, &inode, &key)?;
             if !is_gone {
+                self.dataset.may_change(&inode)?;
                 let mut changes = vec![(key, None)];
                 Self::unlink_changes(&inode, &mut changes);
                 self.dataset.batch(changes)?;
@@ -497,10 +505,13 @@ impl FileSystem {
             return Err(Errno::ENOENT);
         }
         // Both looked up before either is judged: what they miss is read side by side.
+        let may_change = [source_dir, target_dir].map(|inode| self.dataset.may_change(inode));
         let (source, found) = (self.find(source_dir.id, name), self.probe(target_dir.id, new_name));
         let (source_cookie, source_entry) = source?.ok_or(Errno::ENOENT)?;
         let source = self.dataset.inode(source_entry.inode)?;
         let found = found?;
+        may_change.into_iter().collect::<Result<(), _>>()?;
+        self.dataset.may_change(&source)?;
         if flags == RENAME_EXCHANGE {
             let Probe::Found(target_cookie, target_entry) = found else { return Err(Errno::ENOENT) };
             self.exchange(
@@ -524,6 +535,7 @@ impl FileSystem {
                 return Ok(None); // two names of one file: POSIX says nothing happens
             }
             let target = self.dataset.inode(entry.inode)?;
+            self.dataset.may_change(&target)?;
             let record = target.record();
             match (moved_directory, is_directory(&record)) {
                 (true, false) => return Err(Errno::ENOTDIR),
@@ -599,6 +611,7 @@ impl FileSystem {
     ) -> Result<()> {
         let one = self.dataset.inode(source.inode)?;
         let other = self.dataset.inode(target.inode)?;
+        self.dataset.may_change(&other)?;
         let (one_directory, other_directory) = (is_directory(&one.record()), is_directory(&other.record()));
         if one.id == other.id {
             return Ok(());

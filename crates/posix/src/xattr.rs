@@ -129,6 +129,7 @@ impl FileSystem {
         self.dataset.operate(begin, |op| {
             let _names = self.names.lock();
             let inode = self.inode(ino)?;
+            self.dataset.may_change(&inode)?;
             let old = self.chunks(inode.id, name)?;
             match flags {
                 XATTR_CREATE if !old.is_empty() => return Err(Errno::EEXIST),
@@ -166,6 +167,7 @@ impl FileSystem {
         self.operate(AdmitKind::Remove, |op| {
             let _names = self.names.lock();
             let inode = self.inode(ino)?;
+            self.dataset.may_change(&inode)?;
             let old = self.chunks(inode.id, name)?;
             if old.is_empty() {
                 return Err(Errno::ENODATA);
@@ -206,6 +208,7 @@ impl FileSystem {
             }
             let stored = acl.as_ref().filter(|acl| kind == AclKind::Default || !acl.is_minimal());
             let bytes = stored.map(Acl::encode);
+            self.dataset.may_change(&inode)?;
             let old = self.chunks(inode.id, kind.name())?;
             self.dataset.batch(replace(&inode, kind.name(), old, bytes.as_deref()))?;
             let now = self.now();

@@ -7,7 +7,7 @@ use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_format::InodeId;
-use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
+use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr, WriteClaim};
 
 type Step = fn(&FileSystem) -> Result<(), Errno>;
 
@@ -288,4 +288,50 @@ fn a_file_goes_though_the_places_of_its_content_cannot_be_read() {
     assert!(world.blocks.live() < kept - 2_000, "the next opening frees what can be read again");
     world.fs.read(other, 0, &mut content).expect("reads");
     assert_eq!(&content, b"others go on");
+}
+
+/// A file system of which no node is in memory, and none can be read, but the inode of one file is.
+/// With `read` that file was read, and its access time moved.
+fn without_nodes(read: bool) -> (World, u64) {
+    let world = prepared(512);
+    let file = ino(&world.fs, 1, b"file").expect("there");
+    if read {
+        world.fs.read(file, 0, &mut [0; 100]).expect("reads");
+    }
+    world.nodes.clear();
+    world.blocks.fail_reads_after(Some(0));
+    (world, file)
+}
+
+#[test]
+fn a_change_of_an_inode_in_memory_is_refused_where_its_record_cannot_be_replaced() {
+    let (mut world, file) = without_nodes(false);
+    let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let size = SetAttr { size: Some(10), ..SetAttr::default() };
+    let before = world.fs.getattr(file).expect("in memory");
+    assert_eq!(world.fs.setattr(file, &mode).map(drop), Err(Errno::EIO));
+    assert_eq!(world.fs.setattr(file, &size).map(drop), Err(Errno::EIO));
+    assert_eq!(world.fs.write(file, 0, b"new", false).map(drop), Err(Errno::EIO));
+    for mode in [Fallocate::Allocate { keep_size: false }, Fallocate::PunchHole] {
+        assert_eq!(world.fs.fallocate(file, mode, 600, 20_000, false).map(drop), Err(Errno::EIO));
+    }
+    assert_eq!(world.fs.may_write(file, WriteClaim::default()), Err(Errno::EIO));
+    assert_eq!(world.fs.getattr(file), Ok(before), "nothing was changed");
+    world.commit();
+    world.blocks.fail_reads_after(None);
+    world.fs.setattr(file, &mode).expect("it can be read again");
+    world.fs.write(file, 0, b"new", false).expect("writes");
+    world.commit();
+    world.reopen();
+    assert_eq!(world.fs.getattr(file).expect("there").mode & 0o777, 0o600);
+    world.check();
+}
+
+#[test]
+fn a_time_of_reading_that_cannot_be_stored_fails_no_commit() {
+    let (mut world, _) = without_nodes(true);
+    world.commit();
+    world.commit();
+    world.blocks.fail_reads_after(None);
+    world.check();
 }
