@@ -446,7 +446,6 @@ pub(super) fn commit_last(held: &ImportedPool) {
     }
 }
 
-/// A property is set, and its mount does not have it yet.
 impl ImportedPool {
     /// The command that mounts a file system anew. Those that are mounted below it go with it.
     pub(super) fn words_to_mount_anew(&self, name: &str) -> String {
@@ -465,6 +464,7 @@ impl ImportedPool {
     }
 }
 
+/// A property is set, and its mount does not have it yet.
 fn until_next_mount(mut refusal: Refusal) -> Refusal {
     refusal.what = format!("the new value takes effect at the next mount: {}", refusal.what);
     refusal
