@@ -117,6 +117,48 @@ for megabytes in map(int, sys.argv[1:]):
     assert_eq!(written("60 70 8"), "60 No space left on device 8 ");
 }
 
+/// Several threads make files until each was refused, and write each file in pieces. Then the
+/// kernel has to get rid of every page that it accepted.
+const MAKE_FILES: &str = r"
+import errno, os, sys, threading
+folder, threads, failed = sys.argv[1], int(sys.argv[2]), []
+def make(number, made):
+    for at in range(100_000):
+        try:
+            f = os.open(f'{folder}/{number}.{at}', os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            made.append(f)
+            for _ in range(4): os.write(f, os.urandom(20_000))
+        except OSError as error:
+            if error.errno != errno.ENOSPC: failed.append(f'{number}.{at}: {error}')
+            return
+def part(made):
+    for f in made:
+        try: os.fsync(f)
+        except OSError as error: failed.append(f'fsync: {error}')
+        os.close(f)
+lists = [[] for _ in range(threads)]
+for act in lambda n: make(n, lists[n]), lambda n: part(lists[n]):
+    run = [threading.Thread(target=act, args=(n,)) for n in range(threads)]
+    for thread in run: thread.start()
+    for thread in run: thread.join()
+assert not failed, (len(failed), failed[:3])
+print(sum(map(len, lists)))
+";
+
+/// A file that is opened while pages are handed over keeps what its writer is promised meanwhile.
+#[test]
+fn a_pool_filled_with_new_files_refuses_no_page_that_was_accepted() {
+    let Some(host) = new_host("collected-files", 128 << 20, "") else { return };
+    fs::write(host.at("make.py"), MAKE_FILES).expect("a file");
+    for _ in 0..2 {
+        let made = host.shell("mkdir t/d; ulimit -n 9000; python3 make.py t/d 8").ok().out;
+        assert!(made.trim().parse::<u32>().expect("a number") > 500, "{made}");
+        host.shell("rm -r t/d; zpool sync; zpool wait -t free tank; zpool sync").ok();
+    }
+    host.run("pool export tank").ok();
+    host.run("inspect check {}/tank.img").ok().says("worst=none");
+}
+
 #[test]
 fn a_quota_is_kept_to_the_write() {
     let Some(host) = new_host("collected-quota", 700 << 20, "") else { return };

@@ -286,7 +286,7 @@ impl Collected {
                 // The true cost of pages is known when they come. So nobody waits for room, and
                 // nobody is refused, because of what others were promised.
                 Err(errno @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EAGAIN)) => {
-                    if !self.hand_over_all(&files()) && errno != Errno::EAGAIN {
+                    if !self.hand_over_all(&files) && errno != Errno::EAGAIN {
                         return Err(errno);
                     }
                     waits = true;
@@ -302,9 +302,9 @@ impl Collected {
         !promised.is_empty() && promised.take(ino, offset, bytes)
     }
 
-    /// Has the pages of all files handed over, of which these may have some, and waits for them.
-    /// False if that is not possible now.
-    pub(crate) fn hand_over_all(&self, files: &[(u64, u64)]) -> bool {
+    /// Has the pages of all files handed over, and waits for them. `files`: number and generation
+    /// of those that may have some. False if that is not possible now.
+    pub(crate) fn hand_over_all(&self, files: impl FnOnce() -> Vec<(u64, u64)>) -> bool {
         let waits = Waits::of(&self.waiting);
         waits.is_some() && self.hand_over(files, None, &self.gate.lock())
     }
@@ -312,7 +312,7 @@ impl Collected {
     /// The same for one file.
     pub(crate) fn hand_over_one(&self, file: (u64, u64)) -> bool {
         let waits = Waits::of(&self.waiting);
-        waits.is_some() && self.hand_over(&[file], Some(file.0), &self.gate.lock())
+        waits.is_some() && self.hand_over(|| vec![file], Some(file.0), &self.gate.lock())
     }
 
     /// The same for a network client. Its threads take no place of those who serve the mount, and
@@ -320,15 +320,21 @@ impl Collected {
     pub(crate) fn hand_over_to_client(&self, file: (u64, u64)) -> bool {
         let waits = Waits::of(&self.clients);
         let gate = waits.as_ref().and_then(|_| self.gate.try_lock_for(CLIENT_PATIENCE));
-        gate.is_some_and(|gate| self.hand_over(&[file], Some(file.0), &gate))
+        gate.is_some_and(|gate| self.hand_over(|| vec![file], Some(file.0), &gate))
     }
 
-    fn hand_over(&self, files: &[(u64, u64)], only: Option<u64>, _gate: &MutexGuard<'_, ()>) -> bool {
+    fn hand_over(
+        &self,
+        files: impl FnOnce() -> Vec<(u64, u64)>,
+        only: Option<u64>,
+        _gate: &MutexGuard<'_, ()>,
+    ) -> bool {
         let Some(transport) = self.transport.get() else { return false };
         if self.promised.lock().depart(only, may_be_writing) {
             std::thread::sleep(UNDER_WAY);
         }
-        let handed_over = match transport.pages.finish(files) {
+        // [promised.2]
+        let handed_over = match transport.pages.finish(&files()) {
             // A user's daemon can start them, and give them time.
             Ok(false) => {
                 let started = transport.pages.start().is_ok();
@@ -408,18 +414,18 @@ impl Collected {
                 level.threshold = dirty_threshold();
                 (level.told != Some(level.bound)).then_some(level.bound)
             };
-            let Some(mount) = mount.upgrade() else { return };
+            let Some(served) = mount.upgrade() else { return };
             if let Some(bound) = bound {
                 self.tell_bound(bound);
             }
             // An open from here on sets it again.
             self.level.lock().is_used = false;
             let (room, files) = {
-                let head = mount.head.read();
+                let head = served.head.read();
                 (head.fs.write_room(), head.may_be_dirty())
             };
             // The mount may end meanwhile.
-            drop(mount);
+            drop(served);
             if !files.is_empty() {
                 self.level.lock().is_used = true;
             }
@@ -428,7 +434,10 @@ impl Collected {
                 // An answer that was on its way may have come behind the last such call.
                 let ask_for = || self.let_ask(files.iter().map(|(ino, _)| *ino).collect());
                 ask_for();
-                self.hand_over_all(&files);
+                self.hand_over_all(|| {
+                    // Others who hold it wait for the gate, behind somebody who waits to change it.
+                    mount.upgrade().map_or_else(Vec::new, |mount| mount.head.read_recursive().may_be_dirty())
+                });
                 ask_for();
             }
             if last.elapsed() >= INTERVAL || !files.is_empty() && self.is_tight() {

@@ -8,6 +8,9 @@
 //! [promised.1] A page that is promised stays so until it comes, or until all pages were handed
 //!      over after the thread had left that call. The last promise of a thread stays in either case
 //!      while it may be in its call: the page that came may be the one from before.
+//! [promised.2] The files whose pages are handed over are listed after the promises departed. A
+//!      file that is opened and promised something between the two is in both; the other way round
+//!      its pages would stay with the kernel, and their promise would end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
