@@ -200,7 +200,7 @@ pub fn explore(theme: Theme, seed: u64, every: u64) -> Result<Counts, Failure> {
 /// [histories.2], [histories.3], [histories.4] True if the state had a checkpoint.
 fn judge(setting: &Setting, images: &[Image], allowed: &[Stand]) -> Result<bool, Failure> {
     let attempt = || {
-        let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(setting, images) };
+        let machine = Machine { env: world::env(0xc0f, None), disks: Disks::unheard(setting, images) };
         let pool = world::import(&machine.env, &machine.disks).map_err(|error| format!("import: {error}"))?;
         let found = state_of(&pool)?;
         if !allowed.iter().any(|stand| *stand.now == found) {

@@ -369,7 +369,7 @@ impl Harm {
 
 /// Asks all that is asked of a state; how many pools were opened for it.
 fn judge(beginning: &[Image], images: &[Image], allowed: &[Files], turn: u64) -> Result<u64, Failure> {
-    let (mirrors, others) = sides(&Disks::new(&setting(), images))?;
+    let (mirrors, others) = sides(&Disks::unheard(&setting(), images))?;
     let mut opened = 0;
     let lives = turn.is_multiple_of(LIVES_EVERY);
     // One after the other, so that all come about.
@@ -433,7 +433,8 @@ fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Res
 /// Imports a pool without some disks. Each import of one pool has a `number` of its own: what it
 /// draws, the epoch of its log, is drawn by no other.
 fn try_import(images: &[Image], lost: &[usize], number: u64) -> (Machine, Result<Pool, Error>) {
-    let machine = Machine { env: world::env(0xc0f + number, None), disks: Disks::new(&setting(), images) };
+    let machine =
+        Machine { env: world::env(0xc0f + number, None), disks: Disks::unheard(&setting(), images) };
     let handles = machine.disks.handles().into_iter().enumerate();
     let handles = handles.filter(|(disk, _)| !lost.contains(disk)).map(|(_, handle)| handle).collect();
     let pool = world::import_of(&machine.env, &machine.disks, handles);

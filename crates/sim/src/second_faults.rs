@@ -169,7 +169,7 @@ fn judge(setting: &Setting, images: &[Image], expected: &State, failing: &[usize
 }
 
 fn import(setting: &Setting, images: &[Image], away: &[usize]) -> Result<(Machine, Pool), Failure> {
-    let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(setting, images) };
+    let machine = Machine { env: world::env(0xc0f, None), disks: Disks::unheard(setting, images) };
     let handles = machine.disks.handles().into_iter().enumerate();
     let here = handles.filter(|(disk, _)| !away.contains(disk)).map(|(_, handle)| handle).collect();
     let pool = world::import_of(&machine.env, &machine.disks, here);

@@ -176,7 +176,7 @@ impl Verb {
     }
 
     fn tree_of(&self, images: &[Image]) -> Result<State, Failure> {
-        let disks = Disks::new(&self.setting(), images);
+        let disks = Disks::unheard(&self.setting(), images);
         let pool = world::import(&world::env(0xc0f, None), &disks).map_err(said)?;
         state_of(&pool)
     }
@@ -185,7 +185,7 @@ impl Verb {
     fn judge(&self, images: &[Image], allowed: &[&State]) -> Result<bool, Failure> {
         let attempt = || {
             let machine =
-                Machine { env: world::env(0xc0f, None), disks: Disks::new(&self.setting(), images) };
+                Machine { env: world::env(0xc0f, None), disks: Disks::unheard(&self.setting(), images) };
             let pool =
                 world::import(&machine.env, &machine.disks).map_err(|error| format!("import: {error}"))?;
             let scan = pool.state().scan;
