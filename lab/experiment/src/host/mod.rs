@@ -2,6 +2,7 @@
 
 pub(crate) mod caches;
 pub mod commands;
+pub(crate) mod memory;
 pub mod mounts;
 pub mod processes;
 pub(crate) mod progress;

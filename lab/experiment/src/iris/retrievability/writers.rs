@@ -20,6 +20,7 @@ use crate::comparison::ComparisonReport;
 use crate::context::Context;
 use crate::error::Error;
 use crate::host::commands::quoted;
+use crate::host::memory;
 use crate::host::progress::Progress;
 use crate::host::shell::Shell;
 use crate::load::files::{self, Blocks};
@@ -34,6 +35,9 @@ const SAMPLES_A_SECOND: f64 = 2_759.0 / 3_600.0;
 const QUIET: Duration = Duration::from_secs(1);
 /// Longest wait for that.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Memory that is touched before a round, for each byte of the file: pages of the kernel, the
+/// daemon's segments and cache, the store, and what is on its way.
+const TOUCHED: u64 = 5;
 /// Bytes that a pass writes for a tile: 2,048 rows of content and tag, and the head.
 const TILE_BYTES: f64 = 2_048.0 * 4_112.0 + 4_096.0;
 /// Bytes of the journal for each byte of content: its tag, and the head of its record.
@@ -77,6 +81,17 @@ pub(super) fn measure(
                 return Err(Error::Stopped);
             }
             let (arm, is_covered) = (&arms[of], of == 1);
+            let key = [PLAIN, COVERED][of];
+            let path = arm.place().join(limit.key(&format!("file{round}")));
+            let mut blocks = Blocks::new(u64::from(round) + 21, 1.0);
+            let memory_row = Row::new(
+                "memory",
+                "memory of the machine, touched before",
+                "MB/s",
+                true,
+                "Free memory is written to and given back before each file, so that none of its round waits for the host of a virtual machine.",
+            );
+            report.add(&memory_row, key, memory::touch(TOUCHED * request.written()));
             let before = (written(arm)?, arm.link.counts(), header(&device)?.0);
             if is_covered {
                 let samples = (audited_by(request) * SAMPLES_A_SECOND).ceil().max(8.0);
@@ -84,13 +99,10 @@ pub(super) fn measure(
                 shell.run(&format!("({audit} > /dev/null 2>&1 &)"))?;
                 audited += 1;
             }
-            let path = arm.place().join(limit.key(&format!("file{round}")));
             let began = Instant::now();
-            files::write(&path, request.written(), &mut Blocks::new(u64::from(round) + 21, 1.0))
-                .map_err(Error::io("fill", &path))?;
+            files::write(&path, request.written(), &mut blocks).map_err(Error::io("fill", &path))?;
             arm.settle(shell)?;
             let seconds = began.elapsed().as_secs_f64();
-            let key = [PLAIN, COVERED][of];
             let rate = Row::new(
                 &limit.key("written"),
                 &limit.label("writing a file until it is in the store"),
