@@ -17,6 +17,9 @@ const FILES: u64 = 12;
 const UNIT: u32 = 4096;
 /// So many that no cell of these pools is left out but for one case in 10^5.
 const ALL: u32 = 12_000;
+/// Files of a pool that is audited whole many times, and as many samples for each of its cells.
+const FEW: u64 = 4;
+const ALL_OF_FEW: u32 = 4_000;
 
 const SINGLE: (Redundancy, usize) = (Redundancy::None, 2);
 const LAYOUTS: [(Redundancy, usize); 4] =
@@ -48,9 +51,9 @@ fn fill(pool: &Pool, dataset: &str, files: std::ops::Range<u64>) {
     pool.sync().expect("committed");
 }
 
-fn check(pool: &Pool) {
+fn check(pool: &Pool, files: u64) {
     let (fs, handle) = mount(pool, "tank");
-    for file in 0..FILES {
+    for file in 0..files {
         assert!(common::read_file(&fs, ROOT, format!("file{file}").as_bytes()) == noise(file + 1, 300_000));
     }
     drop((fs, handle));
@@ -116,11 +119,11 @@ fn an_audit_finds_what_a_scrub_would_find() {
     for layout in LAYOUTS {
         let env = Env::simulated(3);
         let (devices, pool) = empty(&env, layout);
-        fill(&pool, "tank", 0..FILES);
+        fill(&pool, "tank", 0..FEW);
         scrub(&pool);
-        let clean = audit(&pool, ALL);
+        let clean = audit(&pool, ALL_OF_FEW);
         assert!(clean.is_held() && clean.by_device && clean.strata.len() == layout.1, "{clean:?}");
-        assert!(clean.strata.iter().all(|stratum| stratum.samples == ALL), "{clean:?}");
+        assert!(clean.strata.iter().all(|stratum| stratum.samples == ALL_OF_FEW), "{clean:?}");
         let (mut found, mut right, mut nobodys) = (0, 0, 0);
         for (at, device) in devices.iter().enumerate() {
             let all = written(device);
@@ -128,7 +131,7 @@ fn an_audit_finds_what_a_scrub_would_find() {
                 let before = unit_of(device, unit);
                 let spoilt: Vec<u8> = before.iter().map(|byte| byte ^ 0x55).collect();
                 device.append_segment(place(unit), 0, &spoilt).expect("written");
-                let report = audit(&pool, ALL);
+                let report = audit(&pool, ALL_OF_FEW);
                 let path = format!("device {at}");
                 let what = format!("{layout:?} unit {unit} of {path}: {report:?}");
                 if report.is_held() {
@@ -167,8 +170,8 @@ fn an_audit_finds_what_a_scrub_would_find() {
         }
         assert!(found >= 8 * layout.1 && found > nobodys, "{layout:?}: {found} found, {nobodys} nobody's");
         assert!(layout.0 == Redundancy::None || right == found, "{layout:?}: {right} of {found} put right");
-        check(&pool);
-        assert!(audit(&pool, ALL).is_held());
+        check(&pool, FEW);
+        assert!(audit(&pool, ALL_OF_FEW).is_held());
         pool.export().expect("exported");
     }
 }
@@ -234,7 +237,7 @@ fn a_wiped_side_of_a_mirror_is_put_right_by_audits_and_a_scrub() {
             && counts(1).repaired_bytes > 1 << 20
             && counts(0).checksum_errors == 0
     );
-    check(&pool);
+    check(&pool, FILES);
     scrub(&pool);
     assert!(audit(&pool, 2759).is_held());
     pool.export().expect("exported");
@@ -325,7 +328,7 @@ fn beside_changes_nothing_is_wrong() {
         });
         assert!(samples > 40 * 400, "{samples}");
         assert!(pool.state().leaves.iter().all(|leaf| leaf.counts.checksum_errors == 0));
-        check(&pool);
+        check(&pool, FILES);
         pool.export().expect("exported");
     }
 }
@@ -372,7 +375,7 @@ fn a_pool_whose_segments_move_is_held() {
     let report = audit(&pool, 300);
     assert!(report.is_held() && report.strata.len() == 1, "{report:?}");
     assert!(report.coverage.covered as f64 > 0.97 * report.coverage.stored as f64, "{report:?}");
-    check(&pool);
+    check(&pool, FILES);
     pool.export().expect("exported");
 
     let (devices, pool) = empty(&env, (Redundancy::Raidz(1), 3));
@@ -388,6 +391,6 @@ fn a_pool_whose_segments_move_is_held() {
     assert!(report.is_held() && report.absent.is_empty(), "{report:?}");
     assert_eq!(of(&report, "new").samples, 300);
     assert!(pool.state().leaves.iter().all(|leaf| leaf.counts.checksum_errors == 0));
-    check(&pool);
+    check(&pool, FILES);
     pool.export().expect("exported");
 }
