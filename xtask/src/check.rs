@@ -77,6 +77,9 @@ const STEPS: &[&str] = &[
 const PARITY_STATES: &str = "20000";
 const PARITY_WHOLE: &str = "16";
 
+/// Words for clippy.
+const LINTED_WITH: [&str; 2] = ["-D", "warnings"];
+
 /// Tests that run first, as they last longest: the end of the run waits for none of them.
 const FIRST: &[&str] = &[
     "verbs::verbs_of_special_groups_may_be_cut_anywhere",
@@ -229,14 +232,16 @@ pub fn run(root: &Path, wish: &Wish) -> bool {
 /// passed.
 fn computing_steps(root: &Path, runner: &Runner, wish: &Wish, board: &Board, is_built: bool) -> usize {
     let mut doctests = 0;
-    let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    board.step(wish, "lints", || runner.quietly(runner.cargo_command().args(lints)).is_some());
+    let mut is_linted = false;
+    board.step(wish, "lints", || {
+        let lints = ["clippy", "--workspace", "--all-targets", "--"];
+        is_linted = runner.quietly(runner.cargo_command().args(lints).args(LINTED_WITH)).is_some();
+        is_linted
+    });
     for words in arm_steps(runner, wish) {
         board.step(wish, "aarch64", || runner.quietly(runner.cargo_command().args(words)).is_some());
     }
-    let documentation = ["doc", "--workspace", "--no-deps"];
-    board
-        .step(wish, "documentation", || runner.quietly(runner.cargo_command().args(documentation)).is_some());
+    board.step(wish, "documentation", || runner.quietly(&mut documentation(runner, is_linted)).is_some());
     board.step(wish, "doctests", || {
         let output = runner.quietly(runner.cargo_command().args(["test", "--workspace", "--doc"]));
         doctests = output.as_deref().map_or(0, test_run::passed_of);
@@ -256,6 +261,26 @@ fn computing_steps(root: &Path, runner: &Runner, wish: &Wish, board: &Board, is_
         });
     }
     doctests
+}
+
+/// `cargo doc`. It needs each crate checked, and behind the lints takes what clippy has checked, as
+/// cargo does that was told to check with clippy, by the same words. Were they others, it would
+/// check once more.
+fn documentation(runner: &Runner, is_linted: bool) -> Command {
+    let mut command = runner.cargo_command();
+    command.args(["doc", "--workspace", "--no-deps"]);
+    if let Some(driver) = clippy_driver().filter(|_| is_linted) {
+        let words = LINTED_WITH.map(|word| format!("{word}__CLIPPY_HACKERY__")).concat();
+        command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", words);
+    }
+    command
+}
+
+/// The compiler that `cargo clippy` uses, if it is beside the other one.
+fn clippy_driver() -> Option<PathBuf> {
+    let told = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let driver = Path::new(String::from_utf8_lossy(&told.stdout).trim()).join("bin/clippy-driver");
+    driver.exists().then_some(driver)
 }
 
 /// Prints findings. True if there are none.
@@ -479,6 +504,20 @@ mod tests {
         board.step(&only, "format", || panic!("not wished"));
         let done = board.done.into_inner().expect("whole");
         assert_eq!(done.iter().map(|done| (done.step, done.ok)).collect::<Vec<_>>(), [("lints", false)]);
+    }
+
+    #[test]
+    fn documentation_takes_what_passed_the_lints_and_nothing_else() {
+        let runner = Runner::new(Path::new("/"));
+        let wrapper = |is_linted| -> Option<PathBuf> {
+            let command = documentation(&runner, is_linted);
+            let mut set = command.get_envs();
+            set.find_map(|(name, value)| {
+                (name == "RUSTC_WORKSPACE_WRAPPER").then(|| value.map(PathBuf::from))?
+            })
+        };
+        assert_eq!(wrapper(false), None);
+        assert_eq!(wrapper(true), clippy_driver());
     }
 
     #[test]
