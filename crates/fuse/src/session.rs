@@ -49,9 +49,9 @@ use crate::types::{Errno, Negotiated, Request};
 use crate::uring::{self, Pool, Server};
 use crate::wire::init::{InitOut, flag};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
-use crate::wire::request::{Dialect, Operation, decode, decode_parts};
+use crate::wire::request::{Dialect, Incoming, Operation, decode, decode_parts};
 use crate::wire::{InHeader, OUT_HEADER_SIZE, Parts, opcode};
-use crate::write_out::HeldPages;
+use crate::write_out::{self, HeldPages, OwnSyncs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno as OsErrno;
@@ -122,6 +122,7 @@ struct Shared {
     /// Forgets of the kernel, by the ten thousand.
     forgets: Forgets,
     log: Option<LogSink>,
+    own_syncs: OwnSyncs,
     /// Files the kernel has open, wherever [session.3].
     open_handles: AtomicI64,
     end: Mutex<End>,
@@ -245,6 +246,7 @@ impl Session {
             notifier: Notifier::new(),
             forgets: Forgets::default(),
             log: log.clone(),
+            own_syncs: OwnSyncs::default(),
             open_handles: AtomicI64::new(0),
             end: Mutex::default(),
             ended: Condvar::new(),
@@ -358,8 +360,9 @@ impl Session {
     }
 
     /// Makes the kernel write out the changed pages of the mount, those of mapped files included,
-    /// and waits until they are answered. `files`: number and generation of each file with a
-    /// descriptor that may change its pages; of others the kernel holds none back.
+    /// and waits until they are answered. The handler is asked to make nothing durable. `files`:
+    /// number and generation of each file with a descriptor that may change its pages; of others
+    /// the kernel holds none back.
     /// Without the right to open files by handle (root has it) the last writes may come after this.
     ///
     /// The caller must hold no lock that a request of the mount may need.
@@ -367,7 +370,7 @@ impl Session {
     /// # Errors
     /// The mount cannot be reached, or a page could not be written.
     pub fn write_out(&self, files: &[(u64, u64)]) -> std::io::Result<()> {
-        crate::write_out::write_out(self.mountpoint(), files)
+        write_out::write_out(self.mountpoint(), files, &self.shared.own_syncs)
     }
 
     /// The pages that the kernel holds back of this mount.
@@ -619,6 +622,11 @@ impl Shared {
         }
     }
 
+    /// An FSYNC of [`Session::write_out`], see [`write_out`].
+    fn is_own_sync(&self, incoming: &Incoming<'_>) -> bool {
+        matches!(incoming.operation, Operation::Fsync { .. }) && self.own_syncs.has(incoming.header.pid)
+    }
+
     /// Serves one message. With a place to put things off, what asks to be durable goes there; and
     /// while something is there, what would have to wait is not served: false.
     fn answer(
@@ -649,6 +657,10 @@ impl Shared {
         }
         let may_wait = put_off.as_ref().is_none_or(|put_off| put_off.syncs.is_empty());
         let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
+        if self.is_own_sync(&incoming) {
+            Later::new(fd, unique).answer(Ok(()));
+            return true;
+        }
         if matches!(incoming.operation, Operation::Fsync { .. } | Operation::Fsyncdir { .. }) {
             if let Some(put_off) = put_off {
                 put_off.syncs.push(message.to_vec());
@@ -742,6 +754,10 @@ impl Server for Shared {
                 return true;
             }
         };
+        if self.is_own_sync(&incoming) {
+            entry.answer(&encode_out_header(OUT_HEADER_SIZE, 0, header.unique), 0);
+            return true;
+        }
         if !may_wait && !self.handler.is_quick(&incoming.operation) {
             return false;
         }

@@ -11,6 +11,11 @@
 //! over and waits (`fuse_flush`, `fuse_vma_close`). So `syncfs` starts all writes at once, and
 //! `fdatasync` of each file with such a descriptor waits for its own. The files are opened by
 //! handle, as their names are nobody's to keep: the kernel finds them in its cache of inodes.
+//!
+//! The kernel holds the file's lock from before its pages go until the FSYNC behind them is
+//! answered, and a program that writes to the file waits for that lock. These FSYNCs are therefore
+//! answered at once ([`OwnSyncs`]): pages are to come, and nothing is to be durable. A commit would
+//! hold writers up for as long as it takes, seconds on a store far away.
 
 use crate::aside::aside;
 use crate::mount::{self, DeviceNumber, Mounted};
@@ -19,6 +24,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `FILEID_INO64_GEN`: a handle of an inode number, its high half first, and a generation.
 const INODE_AND_GENERATION: i32 = 0x81;
@@ -37,13 +43,48 @@ struct FileHandle {
     generation: u32,
 }
 
+/// Threads that wait for pages of a mount, and want nothing of it durable.
+#[derive(Debug, Default)]
+pub(crate) struct OwnSyncs(Mutex<Vec<u32>>);
+
+impl OwnSyncs {
+    fn threads(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True for the number of such a thread, as requests have it.
+    pub(crate) fn has(&self, thread: u32) -> bool {
+        self.threads().contains(&thread)
+    }
+}
+
+/// The calling thread is one of them until this is dropped.
+struct OwnSync<'s>(&'s OwnSyncs, u32);
+
+impl OwnSync<'_> {
+    fn begin(syncs: &OwnSyncs) -> OwnSync<'_> {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        syncs.threads().push(thread);
+        OwnSync(syncs, thread)
+    }
+}
+
+impl Drop for OwnSync<'_> {
+    fn drop(&mut self) {
+        self.0.threads().retain(|thread| *thread != self.1);
+    }
+}
+
 /// Hands over every page that had changed when this was called. `files`: number and generation of
 /// each file with a descriptor that may change its pages.
 ///
 /// A process without the right to open by handle (`CAP_DAC_READ_SEARCH`) does not wait for the last
 /// writes.
-pub(crate) fn write_out(mountpoint: &Path, files: &[(u64, u64)]) -> io::Result<()> {
-    aside(|| write_out_here(mountpoint, files))
+pub(crate) fn write_out(mountpoint: &Path, files: &[(u64, u64)], syncs: &OwnSyncs) -> io::Result<()> {
+    aside(|| {
+        let _own = OwnSync::begin(syncs);
+        write_out_here(mountpoint, files)
+    })
 }
 
 fn write_out_here(mountpoint: &Path, files: &[(u64, u64)]) -> io::Result<()> {

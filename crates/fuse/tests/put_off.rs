@@ -1,5 +1,5 @@
 //! An `fsync` is put off until no other request waits, so that what they ask for shares its flush;
-//! never behind one that may take long.
+//! never behind one that may take long. Those of the session itself reach no handler.
 
 use crate::common::*;
 use std::fs::{self, File};
@@ -115,4 +115,24 @@ fn an_fsync_does_not_wait_for_what_came_later() {
         });
         fs::remove_dir(&dir).unwrap();
     }
+}
+
+#[test]
+fn pages_are_written_out_without_asking_for_a_commit() {
+    if let Some(why) = obstacle() {
+        return eprintln!("SKIPPED pages_are_written_out_without_asking_for_a_commit: {why}");
+    }
+    let gates = Arc::new(Gates::default());
+    let (bench, dir) = start("own-syncs", options(), Arc::default(), gates.clone());
+    let place = dir.clone();
+    limited("own-syncs", &dir, move || {
+        let file = File::options().write(true).open(place.join("file")).unwrap();
+        bench.session.write_out(&[(FILE, 0)]).unwrap();
+        assert_eq!(gates.syncs.load(Ordering::SeqCst), 0, "writers of the file would wait for it");
+        file.sync_all().unwrap();
+        assert_eq!(gates.syncs.load(Ordering::SeqCst), 1, "a program's own");
+        drop(file);
+        unmount(&bench.session).expect("nothing is in use after a test");
+    });
+    fs::remove_dir(&dir).unwrap();
 }
