@@ -135,7 +135,8 @@ fn a_lost_or_foreign_log_device_is_missed_and_given_up_by_a_word() {
     assert!(!host.at("t/promised").exists());
     host.shell("zpool status -v tank")
         .ok()
-        .says("LOG-FAILED")
+        .says("LOG-GIVEN-UP")
+        .says("data that fsync acknowledged behind the imported commit is lost")
         .says("DEGRADED")
         .says("UNAVAIL")
         .says("zpool remove tank");
@@ -144,6 +145,22 @@ fn a_lost_or_foreign_log_device_is_missed_and_given_up_by_a_word() {
     host.shell("zpool export tank; zpool import -d $PWD/tank.img tank").ok();
     host.shell("zpool remove tank $PWD/slog.img; zpool status -x tank").ok().says("healthy");
     host.shell("zpool destroy tank").ok();
+}
+
+/// A second daemon that finds the pool and not its log, which the first has open, is told so, and
+/// is not told to give the log up; it does not do so when it is asked to.
+#[test]
+fn a_log_device_that_another_daemon_has_open_is_not_given_up() {
+    let Some(host) = with_log("a log device in use") else { return };
+    promise(&host, "promised");
+    // A copy stands for a store, which nobody can lock.
+    host.shell("cp --sparse=always tank.img copy.img; mkdir -m 700 run2").ok();
+    let second = "export STEADFAST_RUNTIME_DIR=$PWD/run2; trap '$(readlink -f $(command -v zpool)) daemon stop' EXIT; zpool import -N -f";
+    for words in ["", "-m"] {
+        let said = refused(host.shell(&format!("{second} {words} -d $PWD/copy.img tank")), "VDEV-IN-USE");
+        assert!(said.err.contains("is open in another program"), "{}", said.err);
+    }
+    host.shell("cat t/promised; zpool destroy tank").ok().says("promised");
 }
 
 #[test]

@@ -99,6 +99,8 @@ fn devices_that_cannot_be_taken_are_refused() {
         // Too few, too many.
         ("zpool create new mirror $PWD/d8.img", "VDEV-GROUP"),
         ("zpool create new raidz1 $PWD/d8.img", "VDEV-GROUP"),
+        ("zpool create new $PWD/d8.img parity", "VDEV-GROUP"),
+        ("zpool create new $PWD/d8.img log cache $PWD/d9.img", "VDEV-GROUP"),
         ("zpool create new mirror mirror $PWD/d8.img $PWD/d9.img", "VDEV-GROUP"),
         ("zpool create new mirror $PWD/d8.img $PWD/d9.img mirror", "VDEV-GROUP"),
         ("zpool add tank mirror raidz $PWD/d8.img $PWD/d9.img", "VDEV-GROUP"),

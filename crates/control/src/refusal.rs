@@ -282,6 +282,8 @@ codes! {
     LogFailed "LOG-FAILED" "No data was lost: the pool committed the data that the log device could not store. The intent log (ZIL) continues on the other devices of its mirror, on other log devices, or in the pool."
         "If the device works again, run `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`, or remove it with `zpool remove {pool} {device}`."
         "To take a device out of its mirror: `zpool detach POOL DEVICE`.";
+    LogGivenUp "LOG-GIVEN-UP" "The pool was imported without the log device. If an operator gave it up (`zpool import --accept-lost-log`, or -m), data that fsync acknowledged behind the imported commit is lost. If the device failed in use, no data was lost. The intent log (ZIL) continues on other log devices, or in the pool."
+        "To learn which: `zpool history -i {pool}` and `zpool events`. Then remove the device with `zpool remove {pool} {device}`, or run `zpool replace {pool} {device} NEW`.";
     LogHeld "LOG-HELD" "The intent log (ZIL) holds data of encrypted file systems until their keys are loaded."
         "Load the keys with `zfs load-key -a`, or destroy those file systems; then try again.";
     "File systems":

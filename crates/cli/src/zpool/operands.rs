@@ -45,6 +45,12 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
     let mut class = VdevClass::Main;
     let mut vdevs: Vec<VdevSpec> = Vec::new();
     let mut group: Option<VdevKind> = None;
+    // A word behind which no device has come.
+    let mut bare: Option<&str> = None;
+    let needs_device = |word: &str| {
+        let instead = "Name a device behind the word, or leave the word out.";
+        Refusal::new(Code::VdevGroup, format!("no device follows '{word}'")).advising(instead)
+    };
     for word in words {
         let kind = match word.as_str() {
             "mirror" => Some(VdevKind::Mirror),
@@ -72,6 +78,9 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
             group = Some(kind);
             vdevs.push(VdevSpec { class, kind, devices: Vec::new() });
         } else if let Some(named) = named_class {
+            if let Some(bare) = bare.replace(word) {
+                return Err(needs_device(bare));
+            }
             (class, group) = (named, None);
         } else if let Some(refusal) = not_built(word) {
             return Err(refusal);
@@ -88,11 +97,15 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
                 let what = format!("{}: no such file or device; did you mean '{meant}'?", tame(word));
                 return Err(Refusal::new(Code::VdevMissing, what).with("device", tame(word)));
             }
+            bare = None;
             match (group, vdevs.last_mut()) {
                 (Some(_), Some(last)) => last.devices.push(device),
                 _ => vdevs.push(VdevSpec { class, kind: VdevKind::Plain, devices: vec![device] }),
             }
         }
+    }
+    if let Some(bare) = bare {
+        return Err(needs_device(bare));
     }
     if vdevs.iter().any(|vdev| vdev.kind == VdevKind::Mirror && vdev.devices.len() > MIRROR_MAX) {
         let what = format!("mirrors of more than {MIRROR_MAX} devices are not built");

@@ -8,6 +8,7 @@ use crate::engine::pool_properties::{TEMPORARY, altroot, listed, read_only, set_
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::engine::zfs::keys::secret;
+use crate::engine::zpool::import_scan::missing_log;
 use crate::engine::{devices, key_files, refuse};
 use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,7 @@ impl Verb for PoolImport {
         if found.config.state == PoolState::Active && !is_ours && !self.force {
             return Err(in_use(engine, &found.config));
         }
+        check_log_unused(&found)?;
         let name = self.new_name.clone().unwrap_or_else(|| found.config.name.clone());
         if remembered.as_ref().is_none_or(|pool| pool.name != name) {
             engine.check_free_name(&name)?;
@@ -264,6 +266,25 @@ pub(super) fn in_use(engine: &Engine, config: &LabelConfig) -> Refusal {
     };
     let what = format!("pool '{name}' was last used by {user} and was not exported");
     Refusal::new(Code::PoolActive, what).with("pool", name).with("host", host)
+}
+
+/// Refuses a pool whose log device was not found because another program has it open. Nothing of it
+/// is lost, so nobody is told how to give it up.
+fn check_log_unused(found: &FoundPool) -> Result<(), Refusal> {
+    let Some(log) = missing_log(found) else { return Ok(()) };
+    match devices::open(Path::new(&log.path), &OpenOptions::WRITE) {
+        Err(error) if error.code == Code::VdevInUse => {
+            let (path, pool) = (&log.path, &found.config.name);
+            let what = format!(
+                "the log device {path} of '{pool}' is open in another program: the pool is imported there"
+            );
+            let instead =
+                "Export the pool there, then import it here. Its last fsyncs are on the log device.";
+            let refusal = Refusal::new(Code::VdevInUse, what).advising(instead);
+            Err(refusal.with("device", path).with("pool", pool))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Adds what is found at the path of a missing log device.

@@ -81,7 +81,7 @@ fn candidate(engine: &Engine, found: &FoundPool) -> PoolCandidate {
 }
 
 /// A missing log device, if no other side of its mirror was found.
-fn missing_log(found: &FoundPool) -> Option<&AuxConfig> {
+pub(super) fn missing_log(found: &FoundPool) -> Option<&AuxConfig> {
     let has = |aux: &AuxConfig| labels::here(found, aux.guid).is_some();
     let mut used = found.config.aux.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
     let has_other = |aux: &AuxConfig| {

@@ -162,7 +162,8 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
                 false => "",
             };
             let what = format!("the log device {} is no longer used ({why}){tail}", log.path);
-            let refusal = Refusal::new(Code::LogFailed, what);
+            let code = if log.given_up && log.sample.is_none() { Code::LogGivenUp } else { Code::LogFailed };
+            let refusal = Refusal::new(code, what);
             let refusal = if log.mirror == 0 { refusal } else { refusal.advising(SIDE_FAILED) };
             messages.push(refusal.with("pool", name).with("device", &log.path));
         }
