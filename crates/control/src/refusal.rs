@@ -179,6 +179,8 @@ codes! {
         "`steadfast audit recover {pool}` reads everything and puts back what is lost; then `steadfast audit {pool}` asks again.";
     AuditWrong "AUDIT-WRONG" "A file or disk gave other bytes than were written to it, or none, when it was asked for a sample. Those that redundancy or another copy gives back are right again; the rest of the device was not looked at."
         "`zpool scrub {pool}` reads everything and puts right what it can; `zpool status -v {pool}` names damaged files; then `steadfast audit {pool}` asks again.";
+    AgentSilent "AGENT-SILENT" "An agent that does not answer tells nothing of a store: it does not run, the network does not let this host reach it, or it is too slow. Nothing is said to be lost, no record was made, and the last audit stays as it was."
+        "Look at the machine where `steadfast audit agent` should run, and at its address; or leave out -a: `steadfast audit {pool}` reads the cells from the stores.";
     AuditUnsigned "AUDIT-UNSIGNED" "Records of audits of files and disks are signed with a key that follows from the pool's own, and the pool is not encrypted as a whole. Nobody could believe a record that its reader could have made."
         "Leave out -r; the events `audit_finish` and `audit_failure` tell of each audit: `zpool events {pool}`.";
     RecoveryActive "RECOVERY-ACTIVE" "A recovery puts lost content back on the stores that the pool had when it began, so the pool's devices stay as they are until it ends."

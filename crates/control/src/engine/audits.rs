@@ -45,7 +45,7 @@ const AGAIN_S: u64 = 3600;
 pub(super) struct AgentAt<'a> {
     /// `HOST:PORT`.
     pub address: &'a str,
-    /// True if no answer is no failure: the stores are asked.
+    /// True if the stores are asked where it gives no answer; else no audit is made then.
     pub may_be_silent: bool,
 }
 

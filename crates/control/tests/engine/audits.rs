@@ -254,9 +254,13 @@ fn a_schedule_asks_an_agent_and_the_store_if_that_is_silent() {
     let first = records().remove(0);
     assert!(first.record.is_held() && parts(&first).contains(&"all".to_owned()), "{first:?}");
     assert!(!parts(&first).contains(&"agent".to_owned()));
-    // By command, an agent that does not answer is a failure.
+    // By command, no audit is made where an agent does not answer, and nothing is said to be lost.
     let asked = PoolAudit { name: "tank".into(), samples: Some(50), agent: Some(address), files: false };
-    assert!(!house.host().call(&caller(), asked).unwrap().is_held());
+    let refused = house.host().call(&caller(), asked).unwrap_err();
+    assert_eq!(refused.code, Code::AgentSilent);
+    assert!(refused.what.contains("no answer of the agent at 127.0.0.1:"), "{}", refused.what);
+    assert_eq!((audits(&house), records().len()), (vec!["finish".to_owned()], 1));
+    assert!(status(&house).messages.iter().all(|message| message.code != Code::AuditFailed));
     assert_eq!(is_silent(), 1);
 
     // One that answers: one sum, and no cell is read by us.

@@ -555,6 +555,10 @@ errors! {
         source: Box<steadfast_por::parity::Error> } =>
         "the parity device {path} of '{pool}': {source}";
 
+    /// An agent that an audit was to ask gave no answer: nothing is known of the stores.
+    AgentSilent "AGENT-SILENT" { pool: String as pool, reason: String } =>
+        "no audit of '{pool}' was made: {reason}";
+
     /// A parity device has no room for a second code.
     ParityRoom "PARITY-ROOM" { pool: String as pool, path: String as device, bytes: u64, needed: u64 as needed,
         missing: u64 as missing } =>

@@ -1,7 +1,7 @@
 //! Audits: each store is asked for cells, and so is that of the tiles.
 
 use super::{LOSS_PPM, reading, store_number};
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, StratumReport};
 use crate::devices::state::Devices;
@@ -32,8 +32,8 @@ pub type AskAgent<'a> = &'a mut dyn FnMut(&str, &Question) -> std::result::Resul
 pub struct Agent<'a> {
     /// Way to it.
     pub ask: AskAgent<'a>,
-    /// True if no answer is no failure of the audit: the stores are asked instead, and an event
-    /// tells of it.
+    /// True if the stores are asked where it gives no answer, and an event tells of it; else no
+    /// audit is made then ([`Error::AgentSilent`]).
     pub may_be_silent: bool,
 }
 
@@ -104,29 +104,35 @@ impl Devices {
         let mut strata = Vec::new();
         // Before cells are drawn: what comes in meanwhile may be asked for, and is not promised.
         let coverage = self.coverage();
-        let (mut agent, mut silent) = (agent, None);
+        let (mut agent, mut is_silent) = (agent, false);
         for leaf in self.leaves() {
             let Some(store) = &leaf.covered else { continue };
             // One that was silent once is not waited for again.
-            if let Some(Agent { ask, may_be_silent }) = agent.as_mut().filter(|_| silent.is_none()) {
+            if let Some(Agent { ask, may_be_silent }) = agent.as_mut().filter(|_| !is_silent) {
+                let mut silence = None;
                 let audit = store.audit_by_agent(samples.all, random, &mut |question| {
-                    ask(&leaf.path(), question).map_err(|no| match no {
-                        NoSum::Refused(reason) => reason,
-                        NoSum::Silent(reason) => {
-                            silent = may_be_silent.then(|| reason.clone());
-                            reason
-                        }
+                    let answer = ask(&leaf.path(), question);
+                    silence = match &answer {
+                        Err(NoSum::Silent(reason)) => Some(reason.clone()),
+                        Err(NoSum::Refused(_)) | Ok(_) => None,
+                    };
+                    answer.map_err(|no| match no {
+                        NoSum::Refused(reason) | NoSum::Silent(reason) => reason,
                     })
                 });
                 let Some(audit) = audit.map_err(&failed)? else { continue };
                 let is_proof = audit.problem.is_none();
-                if is_proof {
-                    silent = None;
+                is_silent = silence.is_some();
+                match silence {
+                    Some(reason) if !*may_be_silent => {
+                        return Err(Error::AgentSilent { pool: self.core.name(), reason });
+                    }
+                    Some(reason) => {
+                        self.core.events.note(EventKind::AgentSilent { device: leaf.path(), reason });
+                    }
+                    None => {}
                 }
-                if let Some(reason) = silent.clone() {
-                    self.core.events.note(EventKind::AgentSilent { device: leaf.path(), reason });
-                }
-                let told = silent.is_none().then(|| StratumReport {
+                let told = (!is_silent).then(|| StratumReport {
                     device: leaf.path(),
                     part: "agent",
                     store: None,
