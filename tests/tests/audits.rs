@@ -172,6 +172,12 @@ fn the_commands_for_tiles_at_a_store_can_be_typed() {
     let recovered = of("audit recover")[0];
     assert!(recovered.contains("tiles of the parity put back at their store: 1"), "{recovered}");
     assert!(recovered.contains("objects put back: 1"), "{recovered}");
+    // To destroy the pool leaves tiles on purpose, and is no failure.
+    let add =
+        "mkdir far2; truncate -s 400M parity2; zpool add -o tiles=file://$PWD/far2 lake parity $PWD/parity2";
+    let destroyed = host.shell(&format!("{before}{add}; zpool destroy lake")).ok();
+    assert!(destroyed.err.starts_with("note: the tiles of the parity device stay at "), "{}", destroyed.err);
+    destroyed.says("`steadfast store clean -f 'file://");
 }
 
 /// More is lost than the code covers: the recovery names the files and their ranges, of the dataset

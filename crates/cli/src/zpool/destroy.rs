@@ -5,6 +5,7 @@ use crate::options::{Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::PoolDestroy;
+use steadfast_control::{Code, Refusal};
 
 pub(super) const COMMAND: Command = Command {
     names: &["destroy"],
@@ -25,6 +26,12 @@ fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
             "note: '{name}' was imported read-only: it is exported, and its devices are as they were\n"
         ));
     }
-    session.warn(&format!("'{name}' is destroyed, but"), &outcome.warnings);
+    // They stay on purpose: `zpool import -D` needs them.
+    let (left, others): (Vec<Refusal>, Vec<Refusal>) =
+        outcome.warnings.into_iter().partition(|warning| warning.code == Code::TilesLeft);
+    for tiles in left {
+        session.tell(&format!("note: {}. {}\n", tame(&tiles.what), tame(&tiles.advice())));
+    }
+    session.warn(&format!("'{name}' is destroyed, but"), &others);
     Ok(())
 }
