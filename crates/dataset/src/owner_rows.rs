@@ -10,7 +10,7 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{BlockPointer, DatasetRow, InodeId, Owner, OwnerRow, Txg};
 use steadfast_tree::{Change, Options, Tree};
-use steadfast_txg::Account;
+use steadfast_txg::{Account, Claim};
 
 use crate::cost::ITEM_SPACE;
 use crate::dataset::Dataset;
@@ -19,11 +19,20 @@ use crate::owners::{Entry, OwnedBy, OwnerAccount, OwnerQuota, Stage, both, owned
 use crate::record::{Grain, record_space};
 use crate::{Error, Result};
 
+/// Bytes of a page of the kernel.
+const PAGE: u64 = 4096;
+
 /// Room for writes to a dataset.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct WriteRoom {
     /// Bytes in the pool, as far as the dataset's quotas allow.
     pub bytes: u64,
+    /// Bytes in the pool once the cleaner has got to what died, whatever quotas say.
+    pub pool: u64,
+    /// Bytes that quotas, and what is reserved for others, leave of it, if they leave less.
+    pub quota: Option<u64>,
+    /// Bytes of space that a page of content takes at most, once it is committed.
+    pub page: u64,
     /// Bytes of each user and group that has a quota.
     pub owners: Vec<(Owner, u64)>,
     /// No commit comes for now: the pool is suspended, or its store is away.
@@ -54,6 +63,12 @@ impl WriteTerms {
     #[must_use]
     pub fn space(&self, length: u64) -> u64 {
         record_space(self.grain, length) + ITEM_SPACE
+    }
+
+    /// The same of a page of content that is written alone.
+    fn page_space(&self) -> u64 {
+        let in_one = self.record_size.clamp(1, PAGE);
+        PAGE.div_ceil(in_one) * self.space(in_one)
     }
 }
 
@@ -107,11 +122,22 @@ impl Dataset {
     pub fn write_room(&self) -> WriteRoom {
         let budget = &self.txgs.budget;
         let room = budget.room();
-        let free = room.free.min(room.placeable).saturating_sub(budget.reserved().space);
+        let reserved = budget.reserved().space;
+        let (pool, free) = (room.free.saturating_sub(reserved), room.free.min(room.placeable));
+        let free = free.saturating_sub(reserved);
+        let terms = WriteTerms { record_size: self.settings.read().recordsize.into(), grain: self.grain() };
         let bytes = self.account().map_or(free, |account| account.free(free));
         let limited = self.owners.limited.load(Ordering::Relaxed);
         let owners = if limited { self.owners.rooms() } else { Vec::new() };
-        WriteRoom { bytes, owners, is_halted: self.is_halted() }
+        let quota = (bytes < free).then_some(bytes);
+        let page = terms.page_space();
+        WriteRoom { bytes, pool, quota, page, owners, is_halted: self.is_halted() }
+    }
+
+    /// A claim to the pool's space, for a cache above the dataset.
+    #[must_use]
+    pub fn join_claims(&self) -> Claim {
+        self.txgs.claims.join()
     }
 
     /// True if no commit comes for now: the pool is suspended, or its store is away.

@@ -12,10 +12,11 @@
 //! - It asks for attributes before each `write(2)` (GETATTR with the handle) once their time has
 //!   run out, and an error of the answer is the error of `write(2)`.
 //!
-//! So there are two states. *Ample*: there is room for several times the bound, in the pool and in
-//! each quota that applies; the kernel asks nothing. *Tight*: attributes have no time to live, so
-//! the kernel asks before each `write(2)`. The answer is that of an admission of all that the write
-//! may take, together with all that was promised before and has not come ([`crate::promised`]).
+//! So there are two states. *Ample*: there is room for what the kernel may hold back, in the pool
+//! and in each quota that applies; the kernel asks nothing. *Tight*: attributes have no time to
+//! live, so the kernel asks before each `write(2)`. The answer is that of an admission of all that
+//! the write may take, together with all that was promised before and has not come
+//! ([`crate::promised`]).
 //!
 //! While the pool cannot commit (its host is full, its store is away) the mount is tight too. Pages
 //! that the kernel holds by then were accepted, and a program that waits for them (`fsync`,
@@ -23,8 +24,9 @@
 //! ([`Patience::Accepted`]), and new writes wait, or fail, where the kernel asks.
 //!
 //! ## Invariants
-//! [collected.1] In the ample state the bound is at most a quarter of the room. The state changes
-//!      while there is still room for four times the smallest bound.
+//! [collected.1] In the ample state the mounts of a pool that are in use claim no more space
+//!      together than there is, and each holds back no more content than its claim is for, but for
+//!      the smallest bound. The state changes while others leave room for four times that.
 //! [collected.2] In the tight state the pages of every `write(2)` that was answered with success
 //!      are in [`Promised`] until they come or were handed over. An admission counts what they may
 //!      take, and waits for room only where nothing is promised, or after all of it came.
@@ -33,6 +35,19 @@
 //! [collected.4] A page that comes while the pool cannot commit waits for nothing, as long as
 //!      memory holds less of such pages than the kernel may hold back.
 //! [collected.5] Nothing is held back for longer than [`INTERVAL`] and the time that writing takes.
+//!
+//! ## The bound
+//! A page takes more than its bytes when it comes: a unit more where it is sealed, each copy, and
+//! its place in the tree ([`WriteRoom::page`]). So a bound is counted in space, and claimed from
+//! the pool ([`Claim`]). A mount claims five eighths of what the others, and the tight state,
+//! leave: one alone half of the room for flat pages of 4 KiB, two mounts five thirteenths each. In
+//! the tight state it is the smallest bound. The rest is for others until this mount looks again,
+//! which is after a quarter of the bound has come, and at least every [`INTERVAL`]. A lower bound
+//! makes writers wait until pages have come; until then the claim is that of the bound before. A
+//! mount without open files claims nothing.
+//!
+//! Space that the cleaner has yet to gain counts as room: pages that come wait for it. Quotas have
+//! no claims. As several file systems may share one, its bound is a quarter of it.
 //!
 //! ## Limits
 //! A mapping promises nothing: if there is no room for a page that was changed through it,
@@ -46,7 +61,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use steadfast_format::Owner;
 use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty_threshold, may_be_writing};
-use steadfast_posix::{Patience, WriteClaim, WriteRoom};
+use steadfast_posix::{Claim, Patience, WriteClaim, WriteRoom};
 
 use crate::promised::{Planned, PlannedFile, Promised};
 use crate::snapshots::SnapshotFolders;
@@ -57,6 +72,8 @@ use crate::teller::{Content, StillFile, Teller};
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 /// The same in the tight state, so that what is promised is soon settled.
 const INTERVAL_TIGHT: Duration = Duration::from_secs(1);
+/// Bytes of a page of the kernel.
+const PAGE: u64 = 4096;
 /// Smallest bound. With less the kernel passes the bound by as much again.
 const BOUND_MIN: u64 = 32 << 20;
 /// With less room than this a mount, or an owner, is tight.
@@ -136,28 +153,53 @@ struct Level {
     bound: Option<u64>,
     /// The bound that the kernel knows, once it was told one.
     told: Option<Option<u64>>,
+    /// The greatest bound that it knew in the interval before this one, and in this one.
+    known: [u64; 2],
+    /// Space for what it may hold back. [collected.1]
+    claim: Option<Claim>,
     /// Bytes that the kernel lets be dirty.
     threshold: Option<u64>,
     /// The keeper has something to do at once.
     is_due: bool,
     /// A file is open that the kernel may hold pages of.
     is_used: bool,
+    /// How many were opened so far.
+    opens: u64,
     has_ended: bool,
 }
 
-/// The bound for so much room. `None` if the kernel's own limit is lower.
-fn bound_for(room: u64, threshold: Option<u64>) -> Option<u64> {
-    let quarter = (room / 4).max(BOUND_MIN);
-    // Powers of two, so that it changes seldom.
-    let bound = 1 << quarter.ilog2();
+/// The bound for so much space of the pool's, a page of which takes `page` bytes, and so much room
+/// in quotas. `None` if the kernel's own limit is lower.
+fn bound_for(space: u64, page: u64, in_quotas: Option<u64>, threshold: Option<u64>) -> Option<u64> {
+    let content = space / page.max(PAGE) * PAGE;
+    let bound = in_quotas.map_or(content, |left| content.min(left / 4)).max(BOUND_MIN);
+    // Steps, so that it changes seldom.
+    let step = (1 << bound.ilog2()) / 8;
+    let bound = bound / step * step;
     threshold.is_none_or(|threshold| bound < threshold).then_some(bound)
 }
 
 impl Level {
     /// Follows the room. True if something became tight.
     fn follow(&mut self, room: &WriteRoom) -> bool {
+        let Some(mut claim) = self.claim.take() else { return self.follow_beside(room, 0) };
+        let mut tightens = false;
+        // [collected.1]
+        claim.choose(|others| {
+            tightens = self.follow_beside(room, others);
+            let known = self.known[0].max(self.known[1]);
+            let most = self.bound.or(self.threshold).unwrap_or(0).max(known);
+            if self.is_used { (most / PAGE).saturating_mul(room.page) } else { 0 }
+        });
+        self.claim = Some(claim);
+        tightens
+    }
+
+    /// The same where other mounts of the pool claim so much of it.
+    fn follow_beside(&mut self, room: &WriteRoom, others: u64) -> bool {
         let limit = |was: bool| if was { AMPLE_FROM } else { TIGHT_BELOW };
-        let all = room.bytes < limit(self.all);
+        let left = room.pool.saturating_sub(others);
+        let all = room.bytes.min(left) < limit(self.all);
         let is_tight = |owner: &Owner, left: u64| left < limit(self.owners.contains(owner));
         let owners: Vec<Owner> = room
             .owners
@@ -166,14 +208,20 @@ impl Level {
             .map(|(owner, _)| *owner)
             .collect();
         // Those who are tight write nothing that is not promised.
-        let others = room.owners.iter().filter(|(owner, _)| !owners.contains(owner)).map(|(_, left)| *left);
-        let least = others.fold(room.bytes, u64::min);
+        let ample = room.owners.iter().filter(|(owner, _)| !owners.contains(owner)).map(|(_, left)| *left);
+        let in_quotas = ample.chain(room.quota).min();
         let tightens = all && !self.all
             || room.is_halted && !self.is_halted
             || owners.iter().any(|owner| !self.owners.contains(owner));
         (self.all, self.is_halted, self.owners) = (all, room.is_halted, owners);
-        self.bound = bound_for(least, self.threshold);
+        let space = if all { 0 } else { left.saturating_sub(TIGHT_BELOW) / 8 * 5 };
+        self.bound = bound_for(space, room.page, in_quotas, self.threshold);
         tightens
+    }
+
+    /// The bound that the kernel knows, in bytes.
+    fn told_bytes(&self) -> u64 {
+        self.told.map_or(0, |told| told.or(self.threshold).unwrap_or(0))
     }
 
     fn is_tight(&self) -> bool {
@@ -214,10 +262,13 @@ impl Collected {
 
     /// A file was opened that the kernel may hold pages of.
     pub(crate) fn note_opened(&self, room: &WriteRoom, files: impl FnOnce() -> Vec<u64>) {
+        let was_used = {
+            let mut level = self.level.lock();
+            level.opens += 1;
+            std::mem::replace(&mut level.is_used, true)
+        };
         self.look(room, files);
-        let mut level = self.level.lock();
-        if !level.is_used {
-            level.is_used = true;
+        if !was_used {
             self.woken.notify_one();
         }
     }
@@ -370,8 +421,10 @@ impl Collected {
         notifier: Notifier,
         percent: u8,
         log: Option<LogSink>,
+        claim: Claim,
         mount: &Arc<SnapshotFolders>,
     ) -> std::io::Result<()> {
+        self.level.lock().claim = Some(claim);
         let _ = self.transport.set(Transport { pages, notifier, percent, log });
         let (keeper, mount) = (Arc::clone(self), Arc::downgrade(mount));
         let thread = std::thread::Builder::new().name("page keeper".into());
@@ -418,16 +471,17 @@ impl Collected {
             if let Some(bound) = bound {
                 self.tell_bound(bound);
             }
-            // An open from here on sets it again.
-            self.level.lock().is_used = false;
+            let opens = self.level.lock().opens;
             let (room, files) = {
                 let head = served.head.read();
                 (head.fs.write_room(), head.may_be_dirty())
             };
             // The mount may end meanwhile.
             drop(served);
-            if !files.is_empty() {
-                self.level.lock().is_used = true;
+            {
+                let mut level = self.level.lock();
+                // A file may have been opened since.
+                level.is_used = !files.is_empty() || level.opens != opens;
             }
             self.look(&room, || files.iter().map(|(ino, _)| *ino).collect());
             if self.is_tight() {
@@ -447,6 +501,8 @@ impl Collected {
                     && !self.level.lock().has_ended
                 {
                     transport.pages.start().ok();
+                    let mut level = self.level.lock();
+                    level.known = [level.known[1], level.told_bytes()];
                 }
             }
         }
@@ -460,34 +516,120 @@ impl Collected {
         {
             log(&LogEvent::DirtyLimitNotSet { message: error.to_string() });
         }
-        self.level.lock().told = Some(bound);
+        let mut level = self.level.lock();
+        level.told = Some(bound);
+        level.known[1] = level.known[1].max(level.told_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use steadfast_posix::WriteTerms;
+    use steadfast_posix::{Claims, WriteTerms};
 
     const MIB: u64 = 1 << 20;
 
     fn room(bytes: u64, owners: &[(u32, u64)]) -> WriteRoom {
         let owners = owners.iter().map(|(id, left)| (Owner::user(*id), *left)).collect();
-        WriteRoom { bytes, owners, is_halted: false }
+        WriteRoom { bytes, pool: bytes, quota: None, page: PAGE + 1024, owners, is_halted: false }
     }
 
     #[test]
-    fn the_bound_is_a_quarter_of_the_room_and_the_state_changes_before_it_is_reached() {
+    fn the_bound_is_below_half_of_the_room_and_the_state_changes_before_it_is_reached() {
         let mut level = Level { threshold: Some(4 << 30), ..Level::default() };
         for mib in (TIGHT_BELOW / MIB..40 << 10).step_by(100) {
             assert!(!level.follow(&room(mib * MIB, &[])), "{mib} MiB");
             let bound = level.bound.unwrap_or(4 << 30);
-            assert!(bound <= mib * MIB / 4 && bound >= BOUND_MIN, "{mib} MiB: {bound}");
+            assert!(bound <= mib * MIB / 2 && bound >= BOUND_MIN, "{mib} MiB: {bound}");
+            assert!(bound >= ((mib * MIB - TIGHT_BELOW) / 2 * 8 / 9).min(4 << 30), "{mib} MiB: {bound}");
         }
         assert_eq!(level.bound, None, "where there is much room the kernel's own limit is lower");
         assert!(level.follow(&room(TIGHT_BELOW - 1, &[])) && level.is_tight());
         assert!(!level.follow(&room(AMPLE_FROM - 1, &[])) && level.is_tight(), "not to and fro");
         assert!(!level.follow(&room(AMPLE_FROM, &[])) && !level.is_tight());
+    }
+
+    /// Looks of several mounts of one pool until nothing changes. Gives their bounds, in MiB.
+    fn settle(mounts: &mut [Level], room: &WriteRoom) -> Vec<u64> {
+        for _ in 0..8 {
+            for level in &mut *mounts {
+                level.follow(room);
+                level.told = Some(level.bound);
+                // Two intervals end.
+                level.known = [0, level.told_bytes()];
+            }
+        }
+        mounts.iter().map(|level| level.bound.expect("less than the kernel's") / MIB).collect()
+    }
+
+    #[test]
+    fn mounts_of_one_pool_hold_back_no_more_together_than_there_is_room_for() {
+        let claims = Claims::default();
+        let mount = || Level {
+            threshold: Some(1 << 40),
+            is_used: true,
+            claim: Some(claims.join()),
+            ..Level::default()
+        };
+        let gib = room(1 << 30, &[]);
+        let mut mounts: Vec<Level> = (0..9).map(|_| mount()).collect();
+        // Each page takes 5 KiB here.
+        assert_eq!(settle(&mut mounts[..1], &gib), [448]);
+        for used in 2..=9 {
+            let bounds = settle(&mut mounts[..used], &gib);
+            let space = bounds.iter().sum::<u64>() * 5 / 4;
+            assert!((560..=1024).contains(&space), "{used}: {bounds:?} take {space} MiB");
+            assert!(
+                bounds.iter().max() <= bounds.iter().min().map(|least| least * 3 / 2).as_ref(),
+                "{bounds:?}"
+            );
+        }
+        for level in &mut mounts[1..] {
+            level.is_used = false;
+            level.follow(&gib);
+        }
+        assert_eq!(settle(&mut mounts[..1], &gib), [448], "the others are idle");
+    }
+
+    #[test]
+    fn a_lower_bound_gives_space_to_others_once_pages_have_come() {
+        let claims = Claims::default();
+        let (claim, mut other) = (Some(claims.join()), claims.join());
+        let mut level = Level { threshold: Some(1 << 40), is_used: true, claim, ..Level::default() };
+        let mut claimed = || {
+            let mut bytes = 0;
+            other.choose(|others| {
+                bytes = others;
+                0
+            });
+            bytes / MIB
+        };
+        assert_eq!(
+            (settle(std::slice::from_mut(&mut level), &room(1 << 30, &[])), claimed()),
+            (vec![448], 560)
+        );
+        level.follow(&room(512 * MIB, &[]));
+        level.told = Some(level.bound);
+        assert_eq!((level.bound, claimed()), (Some(192 * MIB), 560), "the kernel may hold as much yet");
+        settle(std::slice::from_mut(&mut level), &room(512 * MIB, &[]));
+        assert_eq!(claimed(), 240);
+        drop(level);
+        assert_eq!(claimed(), 0, "the mount is gone");
+    }
+
+    #[test]
+    fn pages_that_take_more_and_quotas_make_the_bound_lower() {
+        let mut level = Level { threshold: Some(1 << 40), ..Level::default() };
+        let mut bound = |room: &WriteRoom| {
+            level.follow(room);
+            level.bound.expect("less than the kernel's") / MIB
+        };
+        let gib = room(1 << 30, &[]);
+        // Sealed, and each block three times.
+        assert_eq!(bound(&WriteRoom { page: 25 << 10, ..gib.clone() }), 88);
+        assert_eq!(bound(&WriteRoom { quota: Some(512 * MIB), ..gib.clone() }), 128, "others may share it");
+        // The cleaner is to gain half of it.
+        assert_eq!(bound(&WriteRoom { bytes: 512 * MIB, ..gib }), 448);
     }
 
     #[test]

@@ -185,8 +185,11 @@ impl MountedFs {
         }
         let (pages, notifier) = (self.session.held_pages(), self.session.notifier());
         let (percent, log) = (options.dirty_percent, options.log.clone());
-        let (collected, room) = (self.collected(), self.handler.head.read().fs.write_room());
-        collected.start(pages, notifier, percent, log, &self.handler)?;
+        let (collected, (room, claim)) = (self.collected(), {
+            let head = self.handler.head.read();
+            (head.fs.write_room(), head.fs.join_claims())
+        });
+        collected.start(pages, notifier, percent, log, claim, &self.handler)?;
         collected.look(&room, Vec::new);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use steadfast_dataset::{BlockPart, Error, Inode, InodeRecord, ShareRange, Sharing, Unshared};
-use steadfast_txg::{AdmitKind, Patience, Refusal};
+use steadfast_txg::{AdmitKind, Claim, Patience, Refusal};
 
 use crate::attributes::SetIds;
 use crate::filesystem::{Atime, DYING_PATIENCE, is_directory, is_fixed};
@@ -191,6 +191,12 @@ impl FileSystem {
     #[must_use]
     pub fn write_room(&self) -> WriteRoom {
         self.dataset.write_room()
+    }
+
+    /// A claim to the pool's space, for a cache above this file system.
+    #[must_use]
+    pub fn join_claims(&self) -> Claim {
+        self.dataset.join_claims()
     }
 
     /// True if no commit comes for now: the pool is suspended, or its store is away.

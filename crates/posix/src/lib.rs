@@ -46,7 +46,7 @@ pub use permission::{Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use steadfast_dataset::{BlockPart, Time, WriteClaim, WriteRoom, WriteTerms};
 pub use steadfast_env::requests;
 pub use steadfast_env::waiting::Span;
-pub use steadfast_txg::Patience;
+pub use steadfast_txg::{Claim, Claims, Patience};
 
 /// Result of a call of this crate.
 pub type Result<T, E = Errno> = std::result::Result<T, E>;

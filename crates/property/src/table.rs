@@ -544,7 +544,7 @@ pub const DATASET: &[Property] = &[
         "on",
         "The kernel collects writes in its page cache, as for ext4, instead of passing on each `write`. Many times faster where \
          programs write little at once (logs, bulk inserts); many small files take longer to make and to remove, and a program that \
-         overwrites a quarter of the pool's room without a pause waits for its pages. A killed daemon loses up to ten seconds of writes that no `fsync` \
+         overwrites more than half of the pool's room without a pause waits for its pages. A killed daemon loses up to ten seconds of writes that no `fsync` \
          or `close` followed, instead of five. No effect in a daemon that is not root's, nor where the file system is shared \
          (`sharenfs`), read-only or without `relatime` when it is mounted: then `zfs get` shows `off`, source `temporary`. Not in ZFS.",
     )

@@ -57,6 +57,7 @@
 mod account;
 mod budget;
 mod changed;
+mod claims;
 mod close;
 mod commits;
 mod gate;
@@ -67,6 +68,7 @@ pub use budget::{
     AdmitKind, Budget, Cost, Limits, Reservation, Room, Space, Unlimited, Verdict, Waits, delay_ns,
 };
 pub use changed::Changed;
+pub use claims::{Claim, Claims};
 pub use close::{CloseReason, CloseRule, Moment};
 pub use commits::{Commits, Suspended};
 pub use gate::{Gate, Hold};
@@ -101,7 +103,7 @@ pub enum Refusal {
     WouldWait,
 }
 
-/// All that operations and the sync thread share: gate, budget and commits of one pool.
+/// All that operations and the sync thread of one pool share, and caches above it.
 pub struct Txgs {
     /// Which txg is open.
     pub gate: Gate,
@@ -109,6 +111,8 @@ pub struct Txgs {
     pub budget: Budget,
     /// Committed txgs.
     pub commits: Commits,
+    /// Space that caches above may need.
+    pub claims: Claims,
 }
 
 impl Txgs {
@@ -119,6 +123,7 @@ impl Txgs {
             gate: Gate::new(committed.next()),
             budget: Budget::new(env.clone(), limits, space),
             commits: Commits::new(committed),
+            claims: Claims::default(),
         }
     }
 
