@@ -241,7 +241,7 @@ impl Store {
                     let number = segment.segment.0 - 1;
                     out.clear();
                     if LOST.contains(&number) {
-                        return;
+                        return Ok(());
                     }
                     let content = &self.contents[usize::try_from(number).expect("small")];
                     out.extend_from_slice(content);
@@ -252,6 +252,7 @@ impl Store {
                         *free
                     };
                     std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                    Ok(())
                 };
                 let (began, used) = (Instant::now(), process_seconds());
                 let outcome = self.parity.snapshot().recover(&mut Search {

@@ -544,6 +544,11 @@ impl Covered {
         self.inner.read_segment(self.whole(segment.segment), 0, bytes)
     }
 
+    /// True if the store answers a question about the pool's label, which every pool has.
+    fn answers(&self) -> bool {
+        self.inner.read_label(0).is_ok_and(|label| !label.is_empty())
+    }
+
     /// Takes a segment out of the code. False if the code does not have it, and it may go at once.
     fn leave(&self, cover: &Cover, segment: SegmentId, how: &Leaving<'_>) -> DeviceResult<(bool, Leave)> {
         let named: Vec<ParitySegment> = {

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use steadfast_device::objects::{MemoryStore, Store, StoreFault};
 use steadfast_device::{Device, Error, ObjectDevice, Operation, SegmentPlace};
 use steadfast_env::{Env, Random};
-use steadfast_format::object_names;
+use steadfast_format::object_names::{self, parse_segment};
 use steadfast_format::{PoolGuid, SegmentId};
 use steadfast_por::agent::{Question, encode_answer, read_answer};
 use steadfast_por::audit::Fault;
@@ -247,6 +247,62 @@ fn a_repair_puts_identical_objects_back() {
     assert!(before == after);
     assert!(world.is_held(300));
     assert_eq!(world.read(7, 0, contents[6].len()).unwrap(), contents[6]);
+}
+
+/// A store that gives no answer has lost nothing by that, whenever it falls silent.
+#[test]
+fn a_repair_names_nothing_lost_where_a_store_gives_no_answer() {
+    for answers in [0, 1, 7] {
+        let store = Arc::new(MemoryStore::new("bucket"));
+        let left = Arc::new(AtomicUsize::new(usize::MAX));
+        let of_hook = Arc::clone(&left);
+        let handle = store.handle(move |request| {
+            if request.operation != Operation::Read {
+                return None;
+            }
+            let one = usize::from(parse_segment(&request.name).is_some());
+            let answers = |left: usize| if left == 0 { None } else { Some(left - one) };
+            let answers = of_hook.fetch_update(Ordering::Relaxed, Ordering::Relaxed, answers);
+            answers.is_err().then_some(StoreFault::Silent)
+        });
+        let world = World::on(6, store, Some(handle));
+        world.covered.write_label(0, b"of the pool").unwrap();
+        (1..=12).for_each(|id| _ = world.put(id, 50 * PAYLOAD));
+        world.pass();
+        world.drop_object(2);
+        let before = world.store.names();
+        left.store(answers, Ordering::Relaxed);
+        let ended = world.repair_within(1 << 30);
+        assert!(matches!(ended, Err(steadfast_por::parity::Error::StoreAway { .. })), "{answers}: {ended:?}");
+        assert!(world.store.names() == before && !world.parity.read().unwrap().owes_rekey(), "{answers}");
+        left.store(usize::MAX, Ordering::Relaxed);
+        let repair = world.repair();
+        assert!(repair.restored == [SegmentId(2)] && repair.from_code.is_complete(), "{repair:?}");
+    }
+}
+
+/// A store that is silent about one object and answers other questions keeps no other from being
+/// recovered.
+#[test]
+fn a_repair_recovers_what_a_store_is_silent_about() {
+    let store = Arc::new(MemoryStore::new("bucket"));
+    let silent = Arc::new(AtomicBool::new(false));
+    let of_hook = Arc::clone(&silent);
+    let handle = store.handle(move |request| {
+        let is_it = parse_segment(&request.name) == Some(SegmentId(5));
+        (is_it && request.operation == Operation::Read && of_hook.load(Ordering::Relaxed))
+            .then_some(StoreFault::Silent)
+    });
+    let world = World::on(6, store, Some(handle));
+    world.covered.write_label(0, b"of the pool").unwrap();
+    let contents: Vec<Vec<u8>> = (1..=12).map(|id| world.put(id, 50 * PAYLOAD)).collect();
+    world.pass();
+    world.drop_object(2);
+    silent.store(true, Ordering::Relaxed);
+    let repair = world.repair();
+    assert!(repair.from_code.is_complete(), "{repair:?}");
+    assert!(repair.restored.contains(&SegmentId(2)), "{repair:?}");
+    assert_eq!(world.read(2, 0, contents[1].len()).unwrap(), contents[1]);
 }
 
 /// More is gone than the code covers: each cell is named, and nothing is put back.

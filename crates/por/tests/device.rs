@@ -167,7 +167,10 @@ fn recover(
     read: &(dyn Fn(ParitySegment) -> Vec<u8> + Sync),
 ) -> Result<Outcome, Error> {
     let (env, done) = (Env::seeded(1), BTreeSet::new());
-    let read = |segment, bytes: &mut Vec<u8>| *bytes = read(segment);
+    let read = |segment, bytes: &mut Vec<u8>| {
+        *bytes = read(segment);
+        Ok(())
+    };
     let (memory, stop) = (1 << 30, AtomicBool::new(false));
     let search = &mut Search {
         env: &env,

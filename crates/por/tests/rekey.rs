@@ -439,6 +439,7 @@ pub(crate) fn go_on(
             bytes.clear();
             let content = given.0.get(&segment).filter(|_| segment != lost);
             content.into_iter().for_each(|content| bytes.extend_from_slice(content));
+            Ok(())
         };
         let (env, done, stop) = (Env::seeded(1), BTreeSet::new(), AtomicBool::new(false));
         let search = &mut Search {

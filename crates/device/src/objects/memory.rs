@@ -35,6 +35,8 @@ pub enum StoreFault {
     AnswerLost,
     /// The store is away: it fails, nothing was done, and the same request may succeed later.
     Away,
+    /// No answer comes, and nothing was done.
+    Silent,
 }
 
 /// Decides about each request: waits, counts, returns a fault.
@@ -129,10 +131,13 @@ impl MemoryStore {
         if fault == Some(StoreFault::Fails) {
             return Err(failed("the store does not answer"));
         }
-        if fault == Some(StoreFault::Away) {
+        if let Some(StoreFault::Away | StoreFault::Silent) = fault {
             let (device, object) = (self.identity.clone(), name.to_owned());
             let reason = "the store does not answer".to_owned();
-            let (status, request) = (Some(503), Some("req-7".to_owned()));
+            let (status, request) = match fault {
+                Some(StoreFault::Away) => (Some(503), Some("req-7".to_owned())),
+                _ => (None, None),
+            };
             return Err(Error::Away { device, operation, object, status, request, reason });
         }
         let done = act(&mut self.lock());

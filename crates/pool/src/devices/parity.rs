@@ -767,7 +767,10 @@ impl Devices {
 
     fn parity_error(&self, parity: &Parity) -> impl Fn(steadfast_por::parity::Error) -> Error {
         let (pool, path) = (self.core.name(), parity.path.clone());
-        move |source| Error::Parity { pool: pool.clone(), path: path.clone(), source: Box::new(source) }
+        move |source| match source {
+            steadfast_por::parity::Error::StoreAway { source } => Error::Device(source),
+            source => Error::Parity { pool: pool.clone(), path: path.clone(), source: Box::new(source) },
+        }
     }
 
     /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back,

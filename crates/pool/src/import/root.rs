@@ -146,8 +146,10 @@ impl<'a> Unlocked<'a> {
             _ = steadfast_por::tile_store::mend(code, env, memory, &stop, &mut |_, _| ());
         }
         let repair = steadfast_por::repair(&stores, env, memory, &stop, &mut |_, _| ());
-        let repair =
-            repair.map_err(|source| Error::Parity { pool, path: String::new(), source: Box::new(source) })?;
+        let repair = repair.map_err(|source| match source {
+            steadfast_por::parity::Error::StoreAway { source } => Error::Device(source),
+            source => Error::Parity { pool, path: String::new(), source: Box::new(source) },
+        })?;
         let lost = repair.from_code.undetermined.len() + repair.from_code.refused.len();
         let objects = repair.restored.len() as u64;
         self.events.note(EventKind::Recovered { objects, lost: lost as u64 });

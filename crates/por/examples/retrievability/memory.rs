@@ -175,6 +175,7 @@ pub fn run(options: &Options) -> Result<String, String> {
         if lost(segment) {
             bytes[5 * PAYLOAD] = 1;
         }
+        Ok(())
     };
     let (done, stop) = (BTreeSet::new(), AtomicBool::new(false));
     stage("recover", &mut stages, || {
@@ -195,6 +196,7 @@ pub fn run(options: &Options) -> Result<String, String> {
     let read = |segment: ParitySegment, bytes: &mut Vec<u8>| {
         bytes.clear();
         bytes.resize(segment.length as usize, 0);
+        Ok(())
     };
     stage("re-key", &mut stages, || {
         device.begin_rekey(&BTreeSet::new(), None, &*env.random).expect("there is room");

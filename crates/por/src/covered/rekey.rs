@@ -8,7 +8,7 @@ use steadfast_env::Env;
 use steadfast_format::SegmentId;
 use steadfast_format::parity::ParitySegment;
 
-use super::repair::stores_of;
+use super::repair::{read_stored, stores_of};
 use super::{Cover, Covered, pass_step};
 use crate::cell::CellId;
 use crate::parity::{Error, ParityDevice, Search, Stage};
@@ -67,12 +67,7 @@ pub fn rekey(
             passes_while(first, stop, |parity| parity.tail() < position && !is_done(parity, before))?;
         }
         let snapshot = first.between_steps().snapshot();
-        let read = |segment: ParitySegment, bytes: &mut Vec<u8>| {
-            let store = covers.get(&segment.store);
-            if store.is_none_or(|(store, _)| store.read_object(segment, bytes).is_err()) {
-                bytes.clear();
-            }
-        };
+        let read = |segment: ParitySegment, bytes: &mut Vec<u8>| read_stored(&covers, segment, bytes);
         let done = BTreeSet::new();
         let mirrored = |_| ();
         let search = &mut Search { env, memory, done: &done, read: &read, mirrored: &mirrored, stop, watch };

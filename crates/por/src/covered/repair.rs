@@ -55,7 +55,8 @@ pub(super) fn stores_of(stores: &[Arc<Covered>]) -> Stores {
 /// how many. Puts go on meanwhile; passes wait [por.16].
 ///
 /// # Errors
-/// The parity is damaged, a store does not take what came back, or it was stopped.
+/// The parity is damaged, a store does not answer or does not take what came back, or it was
+/// stopped.
 pub fn repair(
     stores: &[Arc<Covered>],
     env: &Env,
@@ -95,6 +96,29 @@ pub fn repair(
     Ok(repair)
 }
 
+/// Reads a segment as its store has it: nothing, if the store has none of it, refuses it, or is
+/// silent about it while it answers other questions, lest a store that hides one object keep all
+/// others from being recovered.
+///
+/// # Errors
+/// [`Error::StoreAway`]: no answer came to anything. A store that is stopped would else be told to
+/// have lost everything, and what it has be put again.
+pub(super) fn read_stored(covers: &Stores, segment: ParitySegment, bytes: &mut Vec<u8>) -> Result<(), Error> {
+    let Some((store, _)) = covers.get(&segment.store) else {
+        bytes.clear();
+        return Ok(());
+    };
+    match store.read_object(segment, bytes) {
+        Ok(()) => return Ok(()),
+        // With a status the store has answered, for this object.
+        Err(source @ steadfast_device::Error::Away { status: None, .. }) if !store.answers() => {
+            return Err(Error::StoreAway { source });
+        }
+        Err(_) => bytes.clear(),
+    }
+    Ok(())
+}
+
 /// Segments whose put has not succeeded yet: that a store lacks them tells nothing.
 fn under_way(covers: &Stores) -> BTreeSet<(u16, SegmentId)> {
     let of_store = |(store, (_, cover)): (&u16, &(_, Arc<Cover>))| -> Vec<(u16, SegmentId)> {
@@ -113,12 +137,7 @@ fn round(
     repair: &mut Repair,
     watch: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<bool, Error> {
-    let read = |segment: ParitySegment, bytes: &mut Vec<u8>| {
-        let store = covers.get(&segment.store);
-        if store.is_none_or(|(store, _)| store.read_object(segment, bytes).is_err()) {
-            bytes.clear();
-        }
-    };
+    let read = |segment: ParitySegment, bytes: &mut Vec<u8>| read_stored(covers, segment, bytes);
     // [por.25]
     let mirrored = |segment: ParitySegment| {
         let cover = covers.get(&segment.store).map(|(_, cover)| cover);
@@ -219,8 +238,8 @@ fn put(
     }
     let is_all = cells.len() == usize::from(segment.cells());
     let mut bytes = Vec::new();
-    if !is_all && store.read_object(segment, &mut bytes).is_err() {
-        bytes.clear();
+    if !is_all {
+        read_stored(covers, segment, &mut bytes)?;
     }
     bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
     for cell in cells {

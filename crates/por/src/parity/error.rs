@@ -130,6 +130,12 @@ pub enum Error {
         /// The store's answer.
         source: steadfast_device::Error,
     },
+    /// A store does not answer, which tells nothing of what it has.
+    #[error("what a store has is not known: {source}")]
+    StoreAway {
+        /// The last try.
+        source: steadfast_device::Error,
+    },
     /// The store of the tiles did not do what it was asked. It may later.
     #[error("the store of the tiles: {source}")]
     TileStore {

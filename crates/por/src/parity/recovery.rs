@@ -61,6 +61,9 @@ pub struct Snapshot {
     pub(super) _pin: Arc<()>,
 }
 
+/// Reads a segment as its store has it.
+pub type ReadStored<'s> = dyn Fn(ParitySegment, &mut Vec<u8>) -> Result<()> + Sync + 's;
+
 /// Way to search for what is missing.
 pub struct Search<'s> {
     /// Clock and processors.
@@ -70,8 +73,8 @@ pub struct Search<'s> {
     /// Segments whose cells are counted only, and not given back.
     pub done: &'s BTreeSet<ParitySegment>,
     /// Fills in a segment as its store has it: less, or nothing, if the store has no more. The
-    /// buffer may hold anything before.
-    pub read: &'s (dyn Fn(ParitySegment, &mut Vec<u8>) + Sync),
+    /// buffer may hold anything before. An error ends the search.
+    pub read: &'s ReadStored<'s>,
     /// Hears of a segment of which the journal gave cells that its store has not, or has wrong.
     pub mirrored: &'s (dyn Fn(ParitySegment) + Sync),
     /// True once the recovery is to end.
@@ -432,10 +435,10 @@ impl Round<'_, '_> {
                     Some(_) if search.stop.load(Ordering::Relaxed) => Err(Error::Stopped),
                     Some(Work::Tile(at)) => self.load(*at, &turns),
                     Some(Work::Segment(segment)) => {
-                        read(*segment, &mut bytes);
-                        let turn = turns.take();
-                        let done = self.take_out(*segment, &mut bytes);
-                        drop(turn);
+                        let done = read(*segment, &mut bytes).and_then(|()| {
+                            let _turn = turns.take();
+                            self.take_out(*segment, &mut bytes)
+                        });
                         if matches!(done, Ok(true)) {
                             mirrored(*segment);
                         }

@@ -21,7 +21,7 @@ use super::device::{ParityDevice, cell_id, ids, size};
 use super::error::{Error, Result};
 use super::geometry::Slots;
 use super::pass::{Change, Which};
-use super::recovery::{Search, Share, Snapshot, Sum, Turns, locked, places};
+use super::recovery::{ReadStored, Search, Share, Snapshot, Sum, Turns, locked, places};
 use super::step::{Step, StepWork, Sum as NewSum};
 use crate::bound::Plan;
 use crate::cell::PAYLOAD;
@@ -281,7 +281,7 @@ impl Round<'_> {
         &self,
         segment: ParitySegment,
         bytes: &mut Vec<u8>,
-        read: &(dyn Fn(ParitySegment, &mut Vec<u8>) + Sync),
+        read: &ReadStored<'_>,
         turns: &Turns,
     ) -> Result<()> {
         let mut cells: Vec<(u16, Place)> = Vec::with_capacity(segment.cells().into());
@@ -298,7 +298,7 @@ impl Round<'_> {
             bytes.resize(segment.length as usize, 0);
             self.now.source.read_mirrored(position, bytes)?;
         } else {
-            read(segment, bytes);
+            read(segment, bytes)?;
         }
         let tags = self.now.stored_tags(segment)?;
         let _turn = turns.take();
